@@ -65,13 +65,8 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _list(inbox: Inbox, options: argparse.Namespace) -> Output:
     rows = await inbox.rows(failed=options.failed)
-    table = {
-        "STATUS": [row.status for row in rows],
-        "TRY": [str(row.attempt) for row in rows],
-        "SELLER": [row.seller for row in rows],
-        "TOPIC": [row.topic for row in rows],
-        "ID": [row.id for row in rows],
-    }
+    names = ("status", "attempt", "seller", "topic", "id")
+    table = {name.upper(): [str(getattr(row, name)) for row in rows] for name in names}
     return Output([asdict(row) for row in rows], list(columns(table)) if rows else ["nothing waits"])
 
 

@@ -14,13 +14,4 @@ from __future__ import annotations
 from paymentsdk.webhooks._inbox import Inbox, InboxDepth, InboxRow, Look, state_of
 from paymentsdk.webhooks._verify import InvalidSignature, Notification, Webhook
 
-__all__ = [
-    "Inbox",
-    "InboxDepth",
-    "InboxRow",
-    "InvalidSignature",
-    "Look",
-    "Notification",
-    "Webhook",
-    "state_of",
-]
+__all__ = ["Inbox", "InboxDepth", "InboxRow", "InvalidSignature", "Look", "Notification", "Webhook", "state_of"]

@@ -20,7 +20,7 @@ from paymentsdk._database import Database, Kind, shared
 from paymentsdk._validate import check_seconds, check_within, plain_duration
 from paymentsdk.errors import RequestInvalid, describe
 from paymentsdk.webhooks import _table
-from paymentsdk.webhooks._table import Claimed, Resource
+from paymentsdk.webhooks._table import Claimed
 
 if TYPE_CHECKING:
     from paymentsdk.resources.orders import Order
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
 
 
-class InboxRow(Struct, frozen=True, kw_only=True):
+class InboxRow(Struct, frozen=True):
     """A resource in an inbox."""
 
     seller: str
@@ -50,15 +50,15 @@ class InboxRow(Struct, frozen=True, kw_only=True):
     `Inbox.retry`; ``"at rest"``: nothing is to be done."""
     attempt: int
     """How many looks have begun since the last success."""
-    due: datetime | None
-    """When it can be looked at next, or the end of the lease while it is in hand; `None` for never."""
     reason: str
     """Why the last look failed; empty if it did not."""
+    due: datetime | None
+    """When it can be looked at next, or the end of the lease while it is in hand; `None` for never."""
     handled: tuple[str, ...]
     """The states that were handled with a fence, the oldest first."""
 
 
-class InboxDepth(Struct, frozen=True, kw_only=True):
+class InboxDepth(Struct, frozen=True):
     """How much there is to do, for metrics and health checks."""
 
     waiting: int
@@ -80,23 +80,20 @@ class _Notes(Struct):
     """Whether it has read an older state than the last one that was handled."""
 
 
-class Look:
+class Look(Struct, frozen=True, eq=False):
     """A resource that a handler has to look at. `Inbox.handling` makes it."""
 
-    __slots__ = ("_claimed", "_lane", "_notes", "attempt", "id", "seller", "topic")
-
-    def __init__(self, lane: Database, claimed: Claimed, notes: _Notes) -> None:
-        self.seller: str = claimed.resource.seller
-        """The user id of the seller, as it was put."""
-        self.topic: str = claimed.resource.topic
-        """The topic, as it was put."""
-        self.id: str = claimed.resource.id
-        """The id of the resource."""
-        self.attempt: int = claimed.attempt
-        """Which try it is since the last success, from 1 to 20."""
-        self._lane = lane
-        self._claimed = claimed
-        self._notes = notes
+    seller: str
+    """The user id of the seller, as it was put."""
+    topic: str
+    """The topic, as it was put."""
+    id: str
+    """The id of the resource."""
+    attempt: int
+    """Which try it is since the last success, from 1 to 20."""
+    _claimed: Claimed
+    _lane: Database
+    _notes: _Notes
 
     def __repr__(self) -> str:
         return f"Look(seller={self.seller!r}, topic={self.topic!r}, id={self.id!r}, attempt={self.attempt})"
@@ -117,7 +114,7 @@ class Look:
         """
         _check_name("state", state)
         moment = _microseconds(updated)
-        states = await self._lane.run(partial(_table.handled, resource=self._claimed.resource), Kind.READS)
+        states = await self._lane.run(partial(_table.handled, key=self._claimed.key), Kind.READS)
         if state in states:
             return False
         self._notes.is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
@@ -206,11 +203,10 @@ class Inbox:
             ConnectionError: It is not kept; answer 503, so that the platform sends the message again.
             RequestInvalid: A name has other characters, or *due* has no time zone; answer 400.
         """
-        names = {"seller": seller, "topic": topic, "id": id}
-        resource = Resource(**{name: _check_name(name, value) for name, value in names.items()})
+        key = _check_name("seller", seller), _check_name("topic", topic), _check_name("id", id)
         if due is not None and due.tzinfo is None:
             raise RequestInvalid("due", "must have a time zone")
-        item = resource, None if due is None else due.timestamp()
+        item = key, None if due is None else due.timestamp()
         await self._lane.run_together(_table.put, item, Kind.STATEMENT)
 
     def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AbstractAsyncContextManager[None]:
@@ -241,12 +237,12 @@ class Inbox:
         Raises:
             ConnectionError: The database cannot be used.
         """
-        rows = []
-        for *values, ready, handled in await self._lane.run(partial(_table.rows, failed=failed, id=id), Kind.READS):
-            due = None if ready is None or ready >= _table.NEVER else datetime.fromtimestamp(ready, UTC)
-            names = ("seller", "topic", "id", "status", "attempt", "reason")
-            rows.append(InboxRow(**dict(zip(names, values, strict=True)), due=due, handled=handled))
-        return [row for row in rows if not failed or row.status == "failed"]
+        page = await self._lane.run(partial(_table.rows, failed=failed, id=id), Kind.READS)
+        return [
+            InboxRow(seller, topic, id_, status, attempt, reason, _moment(ready), handled)
+            for seller, topic, id_, status, attempt, reason, ready, handled in page
+            if not failed or status == "failed"
+        ]
 
     async def depth(self) -> InboxDepth:
         """Return how much there is to do.
@@ -254,10 +250,9 @@ class Inbox:
         Raises:
             ConnectionError: The database cannot be used.
         """
-        status = await self._lane.run(_table.depth, Kind.READS)
-        number, age = status.get("waiting", (0, None))
-        counts = {name: status.get(name.replace("_", " "), (0, None))[0] for name in ("in_hand", "failed")}
-        return InboxDepth(waiting=number, oldest=None if age is None else max(0.0, age), **counts)
+        depth = await self._lane.run(_table.depth, Kind.READS)
+        (waiting, oldest), (in_hand, _), (failed, _) = depth.values()
+        return InboxDepth(waiting, in_hand, failed, oldest)
 
     async def retry(self, seller: str, topic: str, id: str) -> bool:  # noqa: A002
         """Make a resource due that has failed 20 times; return whether it had.
@@ -265,7 +260,7 @@ class Inbox:
         Raises:
             ConnectionError: The database cannot be used.
         """
-        return await self._lane.run(partial(_table.retry, resource=Resource(seller, topic, id)))
+        return await self._lane.run(partial(_table.retry, key=(seller, topic, id)))
 
 
 class _Worker(Struct, eq=False):
@@ -328,7 +323,8 @@ class _Worker(Struct, eq=False):
 
     async def _look(self, claimed: Claimed, until: float) -> None:
         notes, reason = _Notes(), ""
-        look, timeout = Look(self.lane, claimed, notes), asyncio.timeout_at(until)
+        look = Look(*claimed.key, claimed.attempt, claimed, self.lane, notes)
+        timeout = asyncio.timeout_at(until)
         try:
             async with timeout:
                 await self.handle(look)
@@ -363,6 +359,10 @@ def _check_name(name: str, value: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise RequestInvalid(name, "must be 1 to 200 ASCII letters, digits and _.,=@/+-")
     return value
+
+
+def _moment(ready: float | None) -> datetime | None:
+    return None if ready is None or ready >= _table.NEVER else datetime.fromtimestamp(ready, UTC)
 
 
 def _microseconds(moment: datetime | None) -> int | None:

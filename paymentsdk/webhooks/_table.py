@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -33,23 +34,22 @@ NEVER = 1e18
 _PAGE = 1000
 #: Seconds that PostgreSQL may take for a statement, with new connections.
 _TIMEOUT = 5.0
-_INBOX = f"""(
-    -- paymentsdk inbox {SCHEMA}
-    seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
-    wanted bigint NOT NULL, seen bigint NOT NULL, attempt bigint NOT NULL, owner text NOT NULL,
-    ready float8, dues text NOT NULL, reason text NOT NULL, since float8 NOT NULL,
-    PRIMARY KEY (seller, topic, id)
-)"""
-_FENCE = """(
-    seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
-    state text NOT NULL, number bigint NOT NULL, updated bigint,
-    PRIMARY KEY (seller, topic, id, state), UNIQUE (seller, topic, id, number)
-)"""
+_MARK = f"paymentsdk inbox {SCHEMA}"
 _CREATE = (
-    ("TABLE", "paymentsdk_inbox", _INBOX),
-    ("TABLE", "paymentsdk_fence", _FENCE),
-    ("INDEX", "paymentsdk_inbox_ready", "ON paymentsdk_inbox (ready) WHERE ready IS NOT NULL"),
-    ("INDEX", "paymentsdk_inbox_rest", "ON paymentsdk_inbox (since) WHERE ready IS NULL"),
+    f"""CREATE TABLE IF NOT EXISTS paymentsdk_inbox (
+        -- {_MARK}
+        seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
+        wanted bigint NOT NULL, seen bigint NOT NULL, attempt bigint NOT NULL, owner text NOT NULL,
+        ready float8, dues text NOT NULL, reason text NOT NULL, since float8 NOT NULL,
+        PRIMARY KEY (seller, topic, id)
+    )""",
+    """CREATE TABLE IF NOT EXISTS paymentsdk_fence (
+        seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
+        state text NOT NULL, number bigint NOT NULL, updated bigint,
+        PRIMARY KEY (seller, topic, id, state), UNIQUE (seller, topic, id, number)
+    )""",
+    "CREATE INDEX IF NOT EXISTS paymentsdk_inbox_ready ON paymentsdk_inbox (ready) WHERE ready IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS paymentsdk_inbox_rest ON paymentsdk_inbox (since) WHERE ready IS NULL",
 )
 _KEY = "seller = %s AND topic = %s AND id = %s"
 _COLUMNS = {"seller": "text", "topic": "text", "id": "text", "looks": "bigint", "due": "float8", "dues": "text"}
@@ -98,23 +98,14 @@ _REMOVE = (
 )
 
 
-class Resource(Struct, frozen=True, order=True):
-    """What a row of the inbox is about."""
-
-    seller: str
-    topic: str
-    id: str
-
-    @property
-    def values(self) -> tuple[str, str, str]:
-        """The values of `_KEY`."""
-        return self.seller, self.topic, self.id
+#: Seller, topic and id of a resource.
+Key: TypeAlias = tuple[str, str, str]
 
 
 class Claimed(Struct, frozen=True):
     """A resource in the hands of a worker."""
 
-    resource: Resource
+    key: Key
     owner: str
     attempt: int
     wanted: int
@@ -124,30 +115,28 @@ class Claimed(Struct, frozen=True):
 def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
     """Return what connects to the tables; they are made in a database that may have others."""
     if is_dsn(database):
-        statements = tuple(f"CREATE {kind} {name} {text}" for kind, name, text in _CREATE)
-        table = Table("paymentsdk_inbox", f"paymentsdk inbox {SCHEMA}", statements)
-        return Postgres(dsn=database, timeout=_TIMEOUT, table=table, now=now)
+        return Postgres(database, _TIMEOUT, Table("paymentsdk_inbox", _MARK, _CREATE), now=now)
     return SQLite(
         path=check_path("database", database),
         table="paymentsdk_inbox",
-        create=tuple(f"CREATE {kind} IF NOT EXISTS {name} {text}" for kind, name, text in _CREATE),
+        create=_CREATE,
         settings=("journal_mode = WAL", "synchronous = FULL"),
-        mark=f"-- paymentsdk inbox {SCHEMA}",
+        mark=_MARK,
         is_private=False,
         now=now or time.time,
     )
 
 
-def put(connection: Connection, items: Sequence[tuple[Resource, float | None]]) -> list[None]:
+def put(connection: Connection, items: Sequence[tuple[Key, float | None]]) -> list[None]:
     """Note that resources must be looked at: now, or at a moment. In one order, so that none waits in a circle."""
-    moments: dict[Resource, list[float | None]] = defaultdict(list)
-    for resource, due in items:
-        moments[resource].append(due)
+    moments: dict[Key, list[float | None]] = defaultdict(list)
+    for key, due in items:
+        moments[key].append(due)
     rows = []
-    for resource, dues in sorted(moments.items()):
+    for key, dues in sorted(moments.items()):
         dated = [due for due in dues if due is not None]
         looks = len(dues) - len(dated)
-        rows.append((*resource.values, looks, None if looks else min(dated), _text_of(dated)))
+        rows.append((*key, looks, None if looks else min(dated), _text_of(dated)))
     connection.each(_PUT, _COLUMNS, rows)
     return [None] * len(items)
 
@@ -155,7 +144,7 @@ def put(connection: Connection, items: Sequence[tuple[Resource, float | None]]) 
 def claim(connection: Connection, owner: str, lease: float, limit: int) -> list[Claimed]:
     """Take up to *limit* resources that are due, for *lease* seconds."""
     rows = connection.fetch(_CLAIM, limit, owner, lease)
-    return [Claimed(Resource(*key), owner, attempt, wanted, now) for *key, attempt, wanted, now in rows]
+    return [Claimed((seller, topic, id_), owner, *columns) for seller, topic, id_, *columns in rows]
 
 
 def end(connection: Connection, claimed: Claimed, reason: str, states: Sequence[str], pause: float) -> str:
@@ -163,26 +152,25 @@ def end(connection: Connection, claimed: Claimed, reason: str, states: Sequence[
 
     A look whose fences are all there has not failed: its states are handled, by its handler or by another one.
     """
-    key = claimed.resource.values
-    if reason and not (states and set(states) <= handled(connection, claimed.resource).keys()):
+    if reason and not (states and set(states) <= handled(connection, claimed.key).keys()):
         is_last = claimed.attempt >= TRIES
-        connection.fetch(_RELEASE, 0, NEVER if is_last else pause, reason, *key, claimed.owner)
+        connection.fetch(_RELEASE, 0, NEVER if is_last else pause, reason, *claimed.key, claimed.owner)
         return f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
-    for wanted, text, now in connection.fetch(_IN_HAND, *key, claimed.owner):
+    for wanted, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
         dues = sorted({due for due in map(float, text.split()) if due > claimed.at})
         ready = now if wanted > claimed.wanted else next(iter(dues), None)
-        connection.fetch(_SETTLE, claimed.wanted, ready, _text_of(dues), *key)
+        connection.fetch(_SETTLE, claimed.wanted, ready, _text_of(dues), *claimed.key)
     return "is handled"
 
 
 def give_back(connection: Connection, claimed: Claimed) -> None:
     """Let another worker have what was not looked at."""
-    connection.fetch(_RELEASE, 1, 0.0, "", *claimed.resource.values, claimed.owner)
+    connection.fetch(_RELEASE, 1, 0.0, "", *claimed.key, claimed.owner)
 
 
-def retry(connection: Connection, resource: Resource) -> bool:
+def retry(connection: Connection, key: Key) -> bool:
     """Make a resource due that has failed too often."""
-    return bool(connection.fetch(_RETRY, *resource.values))
+    return bool(connection.fetch(_RETRY, *key))
 
 
 def remove(connection: Connection, keep: timedelta) -> bool:
@@ -191,10 +179,10 @@ def remove(connection: Connection, keep: timedelta) -> bool:
     return len(connection.fetch(_REMOVE, age, age, _PAGE)) == _PAGE
 
 
-def handled(connection: Connection, resource: Resource) -> dict[str, int | None]:
+def handled(connection: Connection, key: Key) -> dict[str, int | None]:
     """Return the states that were handled, in their order, each with when it was updated."""
     statement = f"SELECT state, updated FROM paymentsdk_fence WHERE {_KEY} ORDER BY number"
-    return dict(connection.fetch(statement, *resource.values))
+    return dict(connection.fetch(statement, *key))
 
 
 def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
@@ -203,21 +191,22 @@ def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]: 
     values = () if id is None else (id,)
     page = connection.fetch(f"{_LIST} {where} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
     marks = ", ".join(["%s"] * len(page)) or "NULL"
-    states: dict[Resource, list[str]] = defaultdict(list)
+    states: dict[Row, list[str]] = defaultdict(list)
     statement = f"SELECT seller, topic, id, state FROM paymentsdk_fence WHERE id IN ({marks}) ORDER BY number"
     for *key, state in connection.fetch(statement, *(row[2] for row in page)):
-        states[Resource(*key)].append(state)
-    return [(*row, tuple(states[Resource(*row[:3])])) for row in page]
+        states[tuple(key)].append(state)
+    return [(*row, tuple(states[row[:3]])) for row in page]
 
 
-def depth(connection: Connection) -> dict[str, tuple[int, float]]:
+def depth(connection: Connection) -> dict[str, tuple[int, float | None]]:
     """Return for each status how many resources have it, and the seconds since the oldest of them."""
-    return {status: (number, age) for status, number, age in connection.fetch(_DEPTH)}
+    rows = {status: (number, max(0.0, age)) for status, number, age in connection.fetch(_DEPTH)}
+    return {status: rows.get(status, (0, None)) for status in ("waiting", "in hand", "failed")}
 
 
 def fence(claimed: Claimed, state: str, updated: int | None) -> str:
     """Return the statement that fails if *state* was handled, is older than what was handled, or is not *claimed*."""
-    seller, topic, id_ = (f"'{value}'" for value in claimed.resource.values)
+    seller, topic, id_ = (f"'{value}'" for value in claimed.key)
     where = f"seller = {seller} AND topic = {topic} AND id = {id_}"
     moment = "NULL" if updated is None else str(updated)
     number = (

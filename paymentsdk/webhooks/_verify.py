@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 from urllib.parse import parse_qs
@@ -21,6 +21,7 @@ from paymentsdk.errors import PaymentsError, RequestInvalid
 from paymentsdk.transports.base import header
 
 _STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
+_from_base64 = partial(b64decode, validate=True)
 _PREFIX = "whsec_"
 _SHORTEST_KEY, _LONGEST_KEY = 24, 64
 #: What a part of a manifest may be: a value with a separator could move into another part.
@@ -63,21 +64,6 @@ class Notification(Struct, frozen=True, kw_only=True):
     signed: frozenset[str]
     """What the signature covers: ``"body"`` and ``"event"``; with a manifest, its placeholders ``"id"``,
     ``"request_id"`` and ``"ts"`` that had a value, never the body. Trust no other member."""
-
-
-class _Message(Struct):
-    """The members of the ready templates of notifications: Standard Webhooks, CloudEvents and a bare hint."""
-
-    type: object = None
-    topic: object = None
-    id: object = None
-    subject: object = None
-    specversion: object = None
-    user_id: object = None
-    data: object = None
-
-
-_read_message = msgspec.json.Decoder(_Message).decode
 
 
 class Webhook(HiddenRepr):
@@ -168,7 +154,7 @@ class Webhook(HiddenRepr):
         ]
         if not candidates:
             raise InvalidSignature("malformed", f"{_STANDARD[2]} has no signature of version v1")
-        self._check(content, [_read_base64(value) for value in candidates])
+        self._check(content, _decoded(_from_base64, candidates))
         topic, resource, _, seller = _about(body)
         return Notification(
             topic=topic, id=resource, event=event, seller=seller, body=body, signed=frozenset({"event", "body"})
@@ -188,7 +174,7 @@ class Webhook(HiddenRepr):
             "ts": timestamps[0],
         }
         text, signed = _filled(manifest, values)
-        self._check(text.encode(), [_read_hex(value) for value in signatures])
+        self._check(text.encode(), _decoded(bytes.fromhex, signatures))
         topic, _, event, seller = _about(body)
         named = fields.get("topic") or fields.get("type")
         return Notification(
@@ -228,8 +214,8 @@ def _standard_key(secret: str) -> bytes:
     if isinstance(secret, str):
         encoded = secret.removeprefix(_PREFIX)
         try:
-            key = b64decode(encoded, validate=True)
-        except (NotBase64, ValueError):
+            key = _from_base64(encoded)
+        except ValueError:
             key = b""
         if _SHORTEST_KEY <= len(key) <= _LONGEST_KEY and b64encode(key).decode() == encoded:
             return masked(key)
@@ -245,18 +231,11 @@ def _field(headers: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _read_base64(text: str) -> bytes:
+def _decoded(decode: Callable[[str], bytes], signatures: Iterable[str]) -> list[bytes]:
     try:
-        return b64decode(text, validate=True)
-    except (NotBase64, ValueError):
-        raise InvalidSignature("malformed", f"{_STANDARD[2]} is not base64") from None
-
-
-def _read_hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
+        return [decode(signature) for signature in signatures]
     except ValueError:
-        raise InvalidSignature("malformed", "the signature is not hexadecimal") from None
+        raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
 
 
 def _single(values: list[str] | None, where: str) -> str:
@@ -274,35 +253,33 @@ def _single(values: list[str] | None, where: str) -> str:
 
 def _filled(manifest: str, values: Mapping[str, str]) -> tuple[str, frozenset[str]]:
     """Return the signed text, and the names of the values that stand in it."""
-    parts, signed = [], set[str]()
+    parts, signed, texts = [], set[str](), {**values, "id:lower": values["id"].lower()}
     for part in re.findall(r"[^;]*;|[^;]+", manifest):
         names = [name.partition(":")[0] for name in _PLACEHOLDER.findall(part)]
         if all(values[name] for name in names):
             signed.update(names)
-            parts.append(_PLACEHOLDER.sub(lambda match: _value(match[1], values), part))
+            parts.append(_PLACEHOLDER.sub(lambda match: texts[match[1]], part))
     return "".join(parts), frozenset(signed)
 
 
-def _value(placeholder: str, values: Mapping[str, str]) -> str:
-    name, _, form = placeholder.partition(":")
-    return values[name].lower() if form else values[name]
-
-
 def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
-    """Return topic, resource id, event id and seller of a body, as far as it has them."""
+    """Return topic, resource id, event id and seller of a body: of Standard Webhooks, CloudEvents, or a bare hint."""
     try:
-        message = _read_message(body)
+        message = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
         return None, None, None, None
-    data = message.data if isinstance(message.data, dict) else {}
-    resource = data.get("id")
-    event = message.id
-    if message.specversion is not None:
-        resource = message.subject
+    data = message.get("data")
+    if not isinstance(data, dict):
+        data = {}
+    resource, event = data.get("id"), message.get("id")
+    if "specversion" in message:
+        resource = message.get("subject")
     elif resource is None:
-        resource, event = message.id, None
-    topic = _text(message.topic) or _text(message.type)
-    seller = message.user_id if message.user_id is not None else data.get("user_id")
+        resource, event = event, None
+    topic = _text(message.get("topic")) or _text(message.get("type"))
+    seller = message.get("user_id", data.get("user_id"))
     # A type such as `orders.processed` has the topic first.
     return topic and topic.partition(".")[0], _text(resource), _text(event), _text(seller)
 

@@ -52,7 +52,7 @@ def test_list_shows_what_waits_and_what_has_failed(run: Run, database: str) -> N
     code, out, _ = run("list")
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
-        ["STATUS", "TRY", "SELLER", "TOPIC", "ID"],
+        ["STATUS", "ATTEMPT", "SELLER", "TOPIC", "ID"],
         ["failed", "20", "77", "orders", "ORD2"],
         ["waiting", "0", "77", "orders", "ORD1"],
     ]

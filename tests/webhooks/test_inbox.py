@@ -205,7 +205,7 @@ async def test_another_worker_takes_over_after_the_lease(world: World, shop: Sho
             raise
 
     await world.inbox.put("77", "orders", "ORD1")
-    async with world.another(lease=86_400).handling(stopped, every=EVERY):
+    async with world.another(lease=86_400).handling(stopped, every=EVERY, in_flight=1):
         await world.is_at("in hand")
         world.now += 86_401
         async with world.inbox.handling(world.note, every=EVERY):

@@ -16,7 +16,7 @@ from tests.webhooks.model import LEASE, Claim, EventIds, Modelled, Unfenced, pla
 
 #: Runs of a second or so: so few that a control breaks a hundred times in them.
 RUNS, RUNS_ON_TABLES = 3000, 500
-ORDER = _table.Resource("77", "orders", "ORD1")
+ORDER = ("77", "orders", "ORD1")
 
 
 def test_what_was_promised_is_handled_once() -> None:
