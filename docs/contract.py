@@ -165,7 +165,7 @@ def limits() -> Iterator[list[str]]:
     expiration = (
         f"{spoken(SHORTEST_EXPIRATION)} to {spoken(LONGEST_EXPIRATION)}. The contract gives two maxima for the "
         "`expiration_time` of `orders.create`, one in each of two variants: this one, and `PT3H` (3 hours). "
-        "The client takes the longer one, which `max_order_expiration` lowers."
+        "The client takes the longer one."
     )
     yield ["Expiration of an order", expiration]
     yield ["... by default", spoken(DEFAULT_EXPIRATION)]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._contract.identity import Addition, Echo
-    from paymentsdk._contract.operation import Limits, Operation, PageShape
+    from paymentsdk._contract.operation import Operation, PageShape
     from paymentsdk._contract.rules import ErrorCode, Failure, RetryClass
     from paymentsdk._headers import Headers
     from paymentsdk._paging.pager import Page, Pager, WalkOptions
@@ -108,7 +108,6 @@ __all__ = [
     "InProgress",
     "Incomplete",
     "JournalUnavailable",
-    "Limits",
     "LockingTokenStore",
     "MapOutcome",
     "MemoryTokenStore",
@@ -179,7 +178,7 @@ _HOMES = {
     "_call.verdicts": ("RetryPolicy",),
     "_headers": ("Headers",),
     "_contract.identity": ("Addition", "Echo"),
-    "_contract.operation": ("Limits", "Operation", "PageShape"),
+    "_contract.operation": ("Operation", "PageShape"),
     "_contract.rules": ("ErrorCode", "Failure", "RetryClass"),
     "_paging.pager": ("Page", "Pager", "WalkOptions"),
     "_resume_point": ("ResumePoint",),

@@ -29,10 +29,10 @@ from paymentsdk._call.settings import (
     mask_options,
 )
 from paymentsdk._clock import Clock, SystemClock
-from paymentsdk._contract.operation import Limits, Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_methods, check_seconds, plain_duration
+from paymentsdk._validate import check_methods, check_seconds
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import TokenRefreshed
@@ -94,9 +94,6 @@ class ClientOptions(SharedOptions, total=False):
     """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400; 60 by
     default. No `Timeout` changes it, and the refresh retries as the `retry` of the client says: it is made once for all
     calls, so a copy of the client, or a call that gives up, has no say in it."""
-    max_order_expiration: timedelta | None
-    """Reject an order with a longer expiration. The contract gives two maxima: 3600 hours, the default, which cannot be
-    exceeded, and 3 hours."""
     session_header: str
     """The name of the header that carries the `session_id` of `wallet_payments.create`, `X-Platform-Session-Id` by
     default; the real name contains the operator's brand."""
@@ -163,7 +160,6 @@ class PaymentsClient:
             base_url=check_base_url(base_url, allow_http=options.get("allow_http")),
             credentials=credentials_of(client_id, client_secret),
             refresh_timeout=check_seconds("refresh_timeout", options.get("refresh_timeout", 60.0)),
-            limits=_limits(options.get("max_order_expiration")),
             session_header=session_header,
             headers=_HEADERS,
             accounts=None if accounts is None else Accounts(accounts),
@@ -610,18 +606,6 @@ async def _read_platform_time(engine: Engine) -> None:
         return  # Its response had a `Date` as well.
     except (Incomplete, NoAnswer) as error:
         raise NotSent(str(error)) from None
-
-
-def _limits(max_order_expiration: timedelta | None) -> Limits:
-    longest = Limits()
-    if max_order_expiration is None:
-        return longest
-    most = plain_duration(max_order_expiration)
-    if most is None or not timedelta(0) < most <= longest.order_expiration:
-        # More would change nothing: an order that asks for it cannot be made.
-        hours = longest.order_expiration / timedelta(hours=1)
-        raise RequestInvalid("max_order_expiration", f"must be above 0 and at most {hours:g} hours")
-    return Limits(order_expiration=most)
 
 
 def _write_by_name(

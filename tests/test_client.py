@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -90,8 +89,6 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
         ({"client_id": "app-1"}, "client_secret"),
         ({"client_secret": "secret"}, "client_id"),
         ({"retry": 3}, "retry"),
-        ({"max_order_expiration": timedelta(0)}, "max_order_expiration"),
-        ({"max_order_expiration": timedelta(hours=3600, seconds=1)}, "max_order_expiration"),
         ({"session_header": "not a name"}, "session_header"),
         ({"session_header": "Authorization"}, "session_header.Authorization"),
         ({"headers": {"X-Tag": ""}}, "headers.X-Tag"),
@@ -149,25 +146,6 @@ def test_an_option_that_makes_no_sense(options: dict[str, object], path: str) ->
         client().with_options(**options)
 
     assert path == refused.value.path
-
-
-async def test_the_maximum_of_an_orders_expiration_is_a_setting() -> None:
-    """The contract gives two maxima: a client is told which one holds, and rejects what is above it."""
-    from decimal import Decimal
-
-    from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-
-    payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(5))])
-    order = OrderRequest(external_reference="a", total_amount=Decimal(5), transactions=payments, expiration_time="PT4H")
-
-    most, three = timedelta(hours=3600), timedelta(hours=3)
-    async with client(max_order_expiration=most) as longest, client(max_order_expiration=three) as shorter:
-        await longest.orders.create(order)
-        with pytest.raises(RequestInvalid, match="maximum of 3 hours") as refused:
-            await shorter.orders.create(order)
-
-    assert "$.expiration_time" == refused.value.path
-    assert [] == transport_of(shorter).requests
 
 
 # --- the environment --------------------------------------------------------------------------------------------------

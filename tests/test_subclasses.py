@@ -193,10 +193,6 @@ class Doors:
     def keyed(self, order: OrderRequest) -> Awaitable[object]:
         return self.client().orders.create(order, idempotency_key="k")
 
-    def limited(self, length: object) -> Awaitable[object]:
-        order = self.order(expiration_time="PT4M")
-        return self.client(max_order_expiration=length).orders.create(order, idempotency_key="k")
-
     async def once(self, **options: object) -> None:
         async with self.client(journal=SQLiteJournal(f"{self.out}-journal")) as client:
             await client.orders.create(self.order(), **{"once": "t/1", **options})
@@ -247,7 +243,6 @@ DOORS = {
     "freeze": (MOMENTS, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.freeze(value), frozen_at=NOW)),
     "lag": (LENGTHS, lambda doors, value: doors.walk(lag=value)),
     "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
-    "max_order_expiration": (LENGTHS, Doors.limited),
     "resend_window": (LENGTHS, Doors.declaration),
     "advance": (LONG, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.advance(value))),
     "amount": (

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from paymentsdk._call.settings import Settings
     from paymentsdk._clock import Clock
-    from paymentsdk._contract.operation import Limits
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -109,7 +108,7 @@ def make_intent(
         path: The values of the placeholders in the path.
         headers: Further header fields.
         query: The filters of a search.
-        settings: The settings of the client, for the key and the limits of a body.
+        settings: The settings of the client, for the key.
         clock: Makes the random key.
         key: The caller's own key; random by default.
         first_sent_at: When an earlier call sent *key*.
@@ -148,7 +147,7 @@ def make_intent(
         cast("Mapping[str, str]", path),  # `fill_path` has made texts of the values.
         query.get("offset") if query else None,
         body,
-        encode(operation, body, settings.limits),
+        encode(operation, body),
         check_headers(headers, reserved=operation.reserved_headers) if headers else None,
         final_key,
         has_own_key,
@@ -166,7 +165,7 @@ def common_headers(operation: Operation[B, R], settings: Settings, token: str | 
     return headers
 
 
-def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
+def encode(operation: Operation[B, R], body: B | None) -> bytes:
     """Return the bytes of the *body* of a request.
 
     Raises:
@@ -179,10 +178,7 @@ def encode(operation: Operation[B, R], body: B | None, limits: Limits) -> bytes:
         return b""
     if encoder is None:
         raise RequestInvalid("$", f"{operation.name} takes no body")
-    content = encoder.encode(body)
-    if operation.check is not None:
-        operation.check(body, limits)
-    return content
+    return encoder.encode(body)
 
 
 def _timestamp(first_sent_at: datetime, clock: Clock) -> float:

@@ -98,7 +98,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
                 target = f"{target}{value}{self.behind}"  # Nearly every id.
             else:
                 target = fill_path(operation.path, operation.path_names, path)
-        content = encode(operation, body, self.settings.limits)
+        content = encode(operation, body)
         key = clock.key() if operation.keyed else None
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)

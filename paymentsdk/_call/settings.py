@@ -14,7 +14,6 @@ from paymentsdk._auth.schemes import NoToken, StaticToken, check_scheme
 from paymentsdk._call.deadline import Timeout
 from paymentsdk._call.limiter import Priority
 from paymentsdk._call.verdicts import RetryPolicy
-from paymentsdk._contract.operation import Limits
 from paymentsdk._headers import check_headers, masked_values, merged, secret_values
 from paymentsdk._secrets import masked
 from paymentsdk._validate import ALLOW_HTTP, is_loopback
@@ -76,7 +75,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     timeout: Timeout = Timeout()
     refresh_timeout: float
     retry: RetryPolicy = RetryPolicy()
-    limits: Limits
     session_header: str
     headers: Mapping[str, str]
     header_secrets: tuple[str, ...] = ()

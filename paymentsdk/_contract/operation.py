@@ -41,13 +41,6 @@ _LEAST_WINDOW = timedelta(seconds=90)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """Limits for which the contract gives two values; a setting of the client says which one holds."""
-
-    order_expiration: timedelta = timedelta(hours=3600)
-    """The longest expiration of an order."""
-
-
 class PageShape(Struct, frozen=True, kw_only=True):
     """Names the fields of a search response that hold its rows and its position; ``paging.total`` is a nested one."""
 
@@ -152,8 +145,6 @@ class Operation(Generic[B, R]):
     """The call carries a bearer token, or is signed."""
     page: PageShape | None = None
     """The shape of a search response. A search without a filter ``offset`` is of one page."""
-    check: Callable[[B, Limits], None] | None = None
-    """Rejects a body that breaks a rule that the client's settings decide."""
     echoes: tuple[Echo, ...] = ()
     """What the response repeats of the request. What is present has to agree. A connection that delivers someone
     else's response is how money gets lost."""

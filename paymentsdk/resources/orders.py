@@ -12,7 +12,7 @@ from msgspec import Meta, field, structs
 
 from paymentsdk import money
 from paymentsdk._contract.identity import Addition, Echo
-from paymentsdk._contract.operation import Limits, Operation
+from paymentsdk._contract.operation import Operation
 from paymentsdk._contract.rules import KEY_LIFETIME, ErrorCode, RetryClass
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import NoAnswer, NotSent, RateLimited, RefreshFailed, RequestInvalid, ServerError
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     _Others: TypeAlias = Callable[..., Awaitable[list[Record]]]
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
-#: The longer of the two maxima that the spec gives; the other, three hours, is a setting of the client.
-LONGEST_EXPIRATION = Limits().order_expiration
+#: The longer of the two maxima that the spec gives. Where the other one holds, three hours, the platform says so.
+LONGEST_EXPIRATION = timedelta(hours=3600)
 DEFAULT_EXPIRATION = timedelta(minutes=15)
 
 
@@ -246,7 +246,7 @@ class OrderRequest(OrderRequestStruct):
     """What the order is for: at most 150 characters, with no personal data."""
     expiration_time: str | None = None
     """An ISO 8601 duration such as `PT5M`, sent as given; at least 30 seconds and at most 3600 hours
-    (`max_order_expiration` of the client can lower that). Without one, the platform takes 15 minutes."""
+    (some platforms take 3 hours at most). Without one, the platform takes 15 minutes."""
     marketplace_fee: Amount | None = None
     """The marketplace's share: zero or more, not above the total, two decimals or none; needs a token obtained
     through OAuth."""
@@ -580,12 +580,6 @@ _THIS_ORDER = Echo("id", of="{order_id}")
 _LOCKED = ErrorCode(423, "resource_locked", "another request is changing the order")
 
 
-def _within_limits(body: OrderRequest, limits: Limits) -> None:
-    longest = limits.order_expiration
-    if body.expiration_time is not None and longest != LONGEST_EXPIRATION:  # That one was held when it was made.
-        check_expiration(body.expiration_time, longest)
-
-
 def _expires_in(body: OrderRequest | None) -> timedelta:
     """Return how long the order lives: later it would stand in front of the next buyer."""
     text = None if body is None else body.expiration_time
@@ -695,7 +689,6 @@ CREATE = Operation(
     result=Order,
     status=201,
     decimal_strings=True,
-    check=_within_limits,
     resend_window=_expires_in,
     look_up=_look_up_order,
     echoes=(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 
@@ -44,15 +43,13 @@ async def sandbox(policies) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def client(sandbox, policies) -> AsyncIterator[PaymentsClient]:
-    """A client that tries once, with the limits of the reading."""
+    """A client that tries once."""
     info = sandbox.describe()
-    longest = timedelta(hours=3) if policies.get("max_order_expiration") == "PT3H" else None
     async with PaymentsClient(
         access_token=info.access_token,
         base_url=info.base_url,
         client_id=info.client_id,
         client_secret=info.client_secret,
         retry=RetryPolicy(attempts=1),
-        max_order_expiration=longest,
     ) as client:
         yield client

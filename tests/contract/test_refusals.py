@@ -9,7 +9,7 @@ import copy
 import json
 import re
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -188,29 +188,3 @@ async def test_both_sides_reject_the_same_ids(path, client, send):
     status, there = await send("GET", f"/v1/orders/{quote(path, safe='')}")
 
     assert status in {400, 404, 405}, there
-
-
-@pytest.mark.parametrize("longest", ["PT3600H", "PT3H"])
-async def test_both_sides_know_the_longest_expiration(longest):
-    """Both maxima of the spec: the last second is taken by both sides, the one after it by neither."""
-    hours = timedelta(hours=int(longest[2:-1]))
-    last, late = (
-        {**OPERATIONS["orders.create"].example, "expiration_time": f"PT{int(hours.total_seconds()) + more}S"}
-        for more in (0, 1)
-    )
-    async with (
-        Sandbox(frozen=True, policies={"max_order_expiration": longest}) as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, max_order_expiration=hours) as client,
-        aiohttp.ClientSession(headers={"Authorization": f"Bearer {sandbox.access_token}"}) as session,
-    ):
-        order = await client.orders.create(msgspec.convert(last, OrderRequest))
-        with pytest.raises((RequestInvalid, msgspec.ValidationError)) as here:
-            await client.orders.create(msgspec.convert(late, OrderRequest))
-        url = f"{sandbox.base_url}/v1/orders"
-        async with session.post(url, json=late, headers={"X-Idempotency-Key": "k"}) as there:
-            rejection = await there.json()
-
-    assert last["expiration_time"] == order.expiration_time
-    assert f"is above the maximum of {hours / timedelta(hours=1):g} hours" in str(here.value)
-    assert (400, "property_value") == (there.status, code_of(rejection))
-    assert rejection["errors"][0]["details"][0].endswith(str(here.value).partition(": ")[2])

@@ -11,7 +11,7 @@ from typing import TypedDict
 import pytest
 from msgspec import structs
 
-from paymentsdk import Limits, Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
+from paymentsdk import Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
 from paymentsdk.journal import Record, RecordState, SQLiteJournal
 from paymentsdk.journal import _record as states
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
@@ -187,8 +187,9 @@ async def test_a_kept_response_that_nobody_can_read_is_no_defect(start, platform
 
 async def lose(client: Wallets, operation: Operation[Amount, Transfer], once: str) -> None:
     """Make a write whose response is lost."""
+    body = operation.body(amount=5)
     with pytest.raises(OutcomeUnknown):
-        await client.call(operation, Amount(amount=5), wallet="w-7", once=once, not_after=timedelta(hours=1))
+        await client.call(operation, body, wallet="w-7", once=once, not_after=timedelta(hours=1))
 
 
 async def test_a_placeholder_may_stand_in_two_places(start, platform: Platform, monkeypatch) -> None:
@@ -211,11 +212,12 @@ async def test_a_rule_that_fails_costs_no_other_record_its_recovery(
     """The check of an operation of one's own may raise anything: its record is left and told of; others are sent."""
     rules: list[Exception] = []
 
-    def check(body: Amount, limits: Limits) -> None:
-        if rules:
-            raise rules[0]
+    class Checked(Amount):
+        def __post_init__(self) -> None:
+            if rules:
+                raise rules[0]
 
-    checked = replace(TRANSFER, name="transfers.checked", check=check)
+    checked = replace(TRANSFER, name="transfers.checked", body=Checked)
     monkeypatch.setattr(Wallets, "own_operations", (TRANSFER, checked))
     platform.fail = failing_first(platform, 2)
     async with start() as client:
