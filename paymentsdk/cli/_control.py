@@ -1,11 +1,13 @@
-"""``paymentsdk sandbox pay``, ``policies``, ``faults`` and ``advance``: what a person does to a sandbox that runs."""
+"""The commands for a sandbox that runs: ``pay``, ``policies``, ``faults``, ``deliveries``, ``listen``, ``advance``."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from http.client import HTTPException
 from typing import TypeVar, get_args
 from urllib.error import HTTPError
@@ -16,12 +18,12 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
-from paymentsdk.cli._output import Output, counted, print_output
+from paymentsdk.cli._output import Output, counted, flush, print_output
 from paymentsdk.cli._parsing import Commands, add_parser, count, pair, pairs
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order
-from paymentsdk.sandbox import FaultRule, Policy
+from paymentsdk.sandbox import Delivery, FaultRule, Policy, Tenant, Webhook
 from paymentsdk.sandbox._buyer import PaymentMethod
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
 from paymentsdk.sandbox._wire import encode
@@ -55,6 +57,12 @@ class _Clock(Struct):
     happened: list[dict[str, object]]
 
 
+class _DeliveryEvent(Struct):
+    """A delivery that has changed."""
+
+    document: Delivery
+
+
 class Running(Struct, frozen=True):
     """A sandbox that runs on this machine."""
 
@@ -83,6 +91,17 @@ class Running(Struct, frozen=True):
                 raise OSError(f"no sandbox at {self.url} ({reason}); {hint}") from None
             words = f"the sandbox at {self.url} has not responded ({reason}), and may have done what was asked"
             raise OSError(words) from None
+
+    def deliveries(self) -> Generator[Delivery | None, None, None]:
+        """Yield every delivery as it changes; first `None`, once none is missed any more."""
+        with _opener.open(f"{self.url}/_sandbox/events", timeout=_TIMEOUT) as response:
+            yield None
+            kind = b""
+            for line in response:
+                if line.startswith(b"event: "):
+                    kind = line
+                elif kind == b"event: deliveries\n" and line.startswith(b"data: "):
+                    yield msgspec.json.decode(line[6:], type=_DeliveryEvent).document
 
     def _rejection(self, error: HTTPError) -> OSError:
         try:
@@ -117,6 +136,17 @@ def add_control(commands: Commands) -> None:
     add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
     clear = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
     clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
+
+    deliveries = _add(commands, "deliveries", _list_deliveries, "list notifications, or send one once more")
+    actions = deliveries.add_subparsers(title="commands", metavar="[COMMAND]")
+    redeliver = _add(actions, "redeliver", _redeliver, "send a notification once more")
+    redeliver.add_argument("delivery", metavar="ID", help="the id of the delivery")
+
+    listen = _add(commands, "listen", _listen, "send notifications to your program, and print each, until Ctrl-C")
+    listen.add_argument("--forward-to", required=True, metavar="URL", help="the address of your program")
+    topics = "orders, payments and merchant_orders, with commas between them (default: orders)"
+    listen.add_argument("--topics", default="orders", help=topics)
+    listen.add_argument("--secret", default="", help="whsec_ and the base64 of 24 to 64 bytes (default: a new one)")
 
     advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
@@ -245,6 +275,51 @@ def _clear_faults(running: Running, options: Namespace) -> Output:
         return Output(running.ask(list[FaultState], "DELETE", "faults"), ["no faults"])
     fault = running.ask(FaultState, "DELETE", f"faults/{options.number}")
     return Output(fault, [f"gone: {_line(fault)}"])
+
+
+# --- notifications -----------------------------------------------------------------------------------------------
+
+
+def _delivery_line(delivery: Delivery) -> str:
+    result = delivery.response_status or delivery.error or ""
+    change = f"{delivery.topic}.{delivery.action}  {delivery.resource}"
+    return f"{delivery.id}  {delivery.at:%Y-%m-%d %H:%M:%S}  {change}  {delivery.status}  {result}".rstrip()
+
+
+def _list_deliveries(running: Running, _: Namespace) -> Output:
+    deliveries = running.ask(list[Delivery], "GET", "deliveries")
+    return Output(deliveries, list(map(_delivery_line, deliveries)) or ["no notifications"])
+
+
+def _redeliver(running: Running, options: Namespace) -> Output:
+    delivery = running.ask(Delivery, "POST", f"deliveries/{quote(options.delivery, safe='')}/redeliver")
+    return Output(delivery, [_delivery_line(delivery)])
+
+
+def _listen(running: Running, options: Namespace) -> Output:
+    """Register a webhook, print what it gets until a person or the sandbox ends it, and remove it."""
+    path = f"tenants/{running.ask(list[Tenant], 'GET', 'tenants')[0].user_id}/webhooks"
+    registration = {"url": options.forward_to, "topics": options.topics.split(","), "secret": options.secret}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with closing(running.deliveries()) as deliveries:
+        next(deliveries)
+        webhook = running.ask(Webhook, "POST", path, registration)
+        try:
+            _print_now(options, Output(webhook, [f"secret: {webhook.secret}"]))
+            for delivery in deliveries:
+                if delivery and delivery.webhook == webhook.id and delivery.attempts:
+                    _print_now(options, Output(delivery, [_delivery_line(delivery)]))
+        except (KeyboardInterrupt, HTTPException):
+            pass
+        finally:
+            with suppress(OSError):  # The sandbox has stopped.
+                running.ask(Webhook, "DELETE", f"{path}/{webhook.id}")
+    return Output(webhook, ["the webhook is removed"])
+
+
+def _print_now(options: Namespace, output: Output) -> None:
+    print_output(output, as_json="json" in options)
+    flush()
 
 
 def _advance(running: Running, options: Namespace) -> Output:

@@ -28,7 +28,7 @@ _MediaType = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0
 
 #: What a template may have in braces, and what a manifest may.
 _IN_TEMPLATE = frozenset({"id", "topic", "action", "event", "user_id", "application_id", "at"})
-_IN_MANIFEST = frozenset({"id", "request_id", "ts"})
+_IN_MANIFEST = frozenset({"id", "id:lower", "request_id", "ts"})
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _VISIBLE = re.compile(r"[!-~]+\Z")
 _LONGEST = 2_000
@@ -50,10 +50,8 @@ class ManifestSigner(ControlStruct):
     header: _HeaderName
     """The name of the header."""
     manifest: Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
-    """The text, such as `id:{id};request-id:{request_id};ts:{ts};`. A part, up to its `;`, whose value is empty is left
-    out."""
-    id_case: Literal["as_is", "lower"] = "as_is"
-    """How the manifest writes the id; `as_is` by default."""
+    """The text, such as `id:{id};request-id:{request_id};ts:{ts};`; `{id:lower}` is the id in lower case. A part, up to
+    its `;`, whose value is empty is left out."""
     unit: Literal["seconds", "milliseconds"] = "seconds"
     """What `ts` counts since 1970; `seconds` by default."""
     request_id: bool = True
@@ -244,8 +242,7 @@ def _manifest(signer: ManifestSigner, secret: str, values: Mapping[str, str], se
     """Return the headers of a signature over a manifest."""
     timestamp = str(int(sent_at * (1000 if signer.unit == "milliseconds" else 1)))
     resource, request_id = values["id"], values["request_id"] if signer.request_id else ""
-    resource = resource.lower() if signer.id_case == "lower" else resource
-    values = {"id": resource, "request_id": request_id, "ts": timestamp}
+    values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
     parts = re.findall(r"[^;]+;?", signer.manifest)
     kept = (part for part in parts if all(values[name] for name in _PLACEHOLDER.findall(part)))
     signed = _filled("".join(kept), values)
