@@ -3,6 +3,7 @@
 ========================  =====================================================================================
 ``paymentsdk_tenant``     a new seller for this test: address, token, buyer, faults, ledger
 ``paymentsdk_client``     a client that acts for this seller, for asynchronous tests
+``paymentsdk_webhooks``   a receiver that collects the notifications about this seller
 ``paymentsdk_clock``      a clock that stands still until the test moves it, with a server of its own
 ``paymentsdk_sandbox``    the server that all tests of the session share
 ========================  =====================================================================================
@@ -14,6 +15,7 @@ has a server. The plugin imports and starts nothing before the first test asks f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,8 +25,17 @@ if TYPE_CHECKING:
     from paymentsdk.resources.plans import Plan
     from paymentsdk.sandbox import Buyer, Clock, Entry, FaultRule, PlanRequest, Sandbox, Tenant
     from paymentsdk.sandbox._faults import AddedFault
+    from paymentsdk.webhooks import InvalidSignature, Notification
 
-__all__ = ["SandboxTenant", "paymentsdk_client", "paymentsdk_clock", "paymentsdk_sandbox", "paymentsdk_tenant"]
+__all__ = [
+    "SandboxTenant",
+    "SandboxWebhooks",
+    "paymentsdk_client",
+    "paymentsdk_clock",
+    "paymentsdk_sandbox",
+    "paymentsdk_tenant",
+    "paymentsdk_webhooks",
+]
 
 
 class SandboxTenant:
@@ -80,6 +91,74 @@ class SandboxTenant:
         return self.sandbox.ledger(self.account.user_id)
 
 
+class SandboxWebhooks:
+    """Receives and verifies the notifications about the seller of one test."""
+
+    def __init__(self, tenant: SandboxTenant) -> None:
+        from threading import Condition
+
+        self.tenant = tenant
+        self.notifications: list[Notification] = []
+        """What came and was verified, in the order in which it came."""
+        self.rejected: list[InvalidSignature] = []
+        """Why other requests were answered with 401."""
+        self.status = 204
+        """The status that a verified notification is answered with. With 410, the sandbox sends nothing more."""
+        self._changed = Condition()
+
+    def wait(self, number: int = 1, within: float = 10.0) -> list[Notification]:
+        """Return the notifications once there are *number* of them; a notification that comes twice is counted twice.
+
+        Raises:
+            TimeoutError: There are fewer after *within* seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.notifications) >= number, within):
+                raise TimeoutError(f"{len(self.notifications)} of {number} notifications came within {within:g} s")
+            return [*self.notifications]
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+        from threading import Thread
+
+        from paymentsdk.sandbox import WebhookRequest
+        from paymentsdk.webhooks import InvalidSignature, Webhook
+
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                with receiver._changed:
+                    try:
+                        receiver.notifications.append(webhook.verify(dict(self.headers), body))
+                        status = receiver.status
+                    except InvalidSignature as error:
+                        receiver.rejected.append(error)
+                        status = 401
+                    receiver._changed.notify_all()
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
+                """Nothing is logged."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            webhooks, url = self.tenant.sandbox.webhooks, f"http://127.0.0.1:{server.server_port}/"
+            request = WebhookRequest(url=url, topics=("orders", "payments", "merchant_orders"))
+            registered = webhooks.add(request, self.tenant.account)
+            webhook = Webhook.standard(registered.secret)
+            thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                webhooks.remove(registered)
+                server.shutdown()
+                thread.join()
+
+
 @pytest.fixture(scope="session")
 def paymentsdk_sandbox() -> Iterator[Sandbox]:
     """The sandbox that all tests of this session share, in a thread of its own, on a free port of 127.0.0.1.
@@ -117,6 +196,18 @@ def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
     tenant = SandboxTenant(_paymentsdk_server, _paymentsdk_server.create_tenant())
     yield tenant
     _paymentsdk_server.faults.clear(tenant.account.user_id)
+
+
+@pytest.fixture
+def paymentsdk_webhooks(paymentsdk_tenant: SandboxTenant) -> Iterator[SandboxWebhooks]:
+    """A receiver of the notifications about the seller of ``paymentsdk_tenant``, on a free port of 127.0.0.1.
+
+    ``paymentsdk_webhooks.wait(2)`` returns the first two; ``.notifications`` has what came so far. A rule such as
+    ``FaultRule(effect="lost", operation="notifications.*")`` loses them.
+    """
+    webhooks = SandboxWebhooks(paymentsdk_tenant)
+    with webhooks._listening():  # noqa: SLF001 - it is of this file
+        yield webhooks
 
 
 @pytest.fixture

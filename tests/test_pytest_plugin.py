@@ -307,6 +307,7 @@ def test_the_fixtures_are_documented(run) -> None:
         "    The sandbox that all tests of this session share",
         "    A new seller for this test",
         "    A ``PaymentsClient`` that acts for the seller",
+        "    A receiver of the notifications",
         "    The clock of this test",
     ):
         assert f"\n{line}" in shown
@@ -347,3 +348,41 @@ def test_pytest_finds_the_plugin_by_itself() -> None:
         pytest.skip("needs the package, installed since it declares its plugin: install it again")
 
     assert ["paymentsdk.pytest_plugin"] == declared
+
+
+WEBHOOKS = """
+from paymentsdk.sandbox import FaultRule
+
+async def test_is_notified(paymentsdk_tenant, paymentsdk_client, paymentsdk_webhooks):
+    order = await paymentsdk_client.orders.create(an_order())
+    paymentsdk_tenant.buyer.pay(order)
+    created, paid = paymentsdk_webhooks.wait(2)
+    assert (created.topic, created.id) == (paid.topic, paid.id) == ("orders", order.id)
+    assert created.seller == str(paymentsdk_tenant.account.user_id)
+    assert b"orders.paid" in paid.body
+
+def test_faults_hit_them(paymentsdk_tenant, paymentsdk_client, paymentsdk_webhooks):
+    paymentsdk_tenant.add_fault(FaultRule(effect="wrong_signature", operation="notifications.*", nth=1))
+    paymentsdk_tenant.add_fault(FaultRule(effect="duplicated", operation="notifications.*", nth=2))
+    order = asyncio.run(paymentsdk_client.orders.create(an_order()))
+    paymentsdk_tenant.buyer.pay(order)
+    once, again = paymentsdk_webhooks.wait(2)
+    assert once.event == again.event
+    assert [error.reason for error in paymentsdk_webhooks.rejected] == ["mismatch"]
+    with pytest.raises(TimeoutError, match="2 of 3 notifications came within 0.01 s"):
+        paymentsdk_webhooks.wait(3, within=0.01)
+
+def test_the_receiver_may_fail(paymentsdk_tenant, paymentsdk_client, paymentsdk_webhooks):
+    paymentsdk_webhooks.status = 410
+    order = asyncio.run(paymentsdk_client.orders.create(an_order()))
+    paymentsdk_webhooks.wait()
+    assert [webhook.url for webhook in paymentsdk_tenant.sandbox.webhooks.list(paymentsdk_tenant.account)]
+
+def test_nothing_is_left(paymentsdk_sandbox):
+    assert paymentsdk_sandbox.webhooks.list() == ()
+"""
+
+
+def test_notifications_are_collected(run) -> None:
+    """A receiver of this seller alone verifies what comes; it is gone with its test."""
+    run(WEBHOOKS).assert_outcomes(passed=4)
