@@ -5,8 +5,9 @@ a value where its meaning is plain (`"3"` for a number, a number for a string, a
 or a list in the same way again, and what is none of these is dropped. Each is reported as an `Anomaly`, and nothing
 else is touched. What is malformed in one Struct is so in most of its kind: how these are read is compiled once.
 
-An operation of somebody else's may respond with types that no operation of the platform has: values with bounds,
-Structs that a tag tells apart, or that stand as lists. Such a value is decoded as it is, or dropped and reported.
+An operation of somebody else's may respond with types that no operation of the platform has: values and lists with
+bounds, lists with nulls, Structs that a tag tells apart, or that stand as lists. Such a value is decoded as it is, or
+dropped and reported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial, reduce
 from itertools import count, repeat
-from math import inf
 from operator import or_
 from types import GenericAlias
 from typing import Any, NamedTuple, cast
@@ -39,7 +39,6 @@ MOST_COMPILED = 64
 MOST_AT_ONCE = 32
 #: What a type may ask of its values besides.
 _RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
-_LISTS = (inspect.ListType, inspect.VarTupleType)
 #: Texts that must not be empty: what is, stands for unset.
 _NOT_EMPTY = inspect.StrType(min_length=1)
 _NUMBER = re.compile(r"[0-9]{1,19}\Z")
@@ -298,7 +297,7 @@ def _is_known(kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.DictType):
         return isinstance(next(alternatives(kind.value_type)).type, inspect.AnyType | inspect.CustomType)
     has_rules = kind != _NOT_EMPTY and any(getattr(kind, name, None) is not None for name in _RULES)
-    return type(kind) in _REPAIRS and (not has_rules or isinstance(kind, _LISTS))
+    return type(kind) in _REPAIRS and not has_rules
 
 
 def _union(repairs: list[Repair]) -> Repair:
@@ -322,27 +321,24 @@ def _defer(deferred: list[Callable[[], None]], report: Report, *anomaly: object,
 
 
 def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object] | tuple[object, ...]]) -> Repair:
-    item, may_have_null = repair_for(info.item_type), allows_null(info.item_type)
+    if allows_null(info.item_type):
+        raise TypeError("its entries may be null")
+    item = repair_for(info.item_type)
 
     def read_list(raw: Raw, place: Place, report: Report) -> object:
         entries = _list_entries(raw, place, report, of_structs=isinstance(item, StructRepair))
         if entries is None:
             return None
-        if not (info.min_length or 0) <= len(entries) <= (info.max_length or inf):  # Its rows are what was sent.
-            report(place, read_untyped(raw), f"has {len(entries)} entries; kept as it is")
         rows: list[object] = []
-        if isinstance(item, StructRepair) and not may_have_null:
+        if isinstance(item, StructRepair):
             for i in range(0, len(entries), MOST_AT_ONCE):
                 rows += item.read(entries[i : i + MOST_AT_ONCE], place, report, i)
             return make(rows)
         for i, entry in enumerate(entries):
-            if not begins(entry, b"n"):
-                row = item(entry, (place, i), report)
-                rows += [] if row is None else [row]
-            elif may_have_null:
-                rows.append(None)
-            else:
+            if begins(entry, b"n"):
                 report((place, i), None, "is no entry; dropped", dropped=True)
+            elif (row := item(entry, (place, i), report)) is not None:
+                rows.append(row)
         return make(rows)
 
     return read_list
