@@ -116,8 +116,8 @@ A fault is a rule that makes requests go wrong. In Python a rule is in force unt
 ABOUT_TRANSPORTS = """\
 Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
 ([how to run it](../how-to/own-transport.md#prove-it)). `Http11Transport` keeps all of them; `AiohttpTransport` all but
-those in `AIOHTTP_DEVIATIONS` there, each with its reason, and on a session of yours all but those in
-`INJECTED_SESSION_DEVIATIONS`."""
+those in `AIOHTTP_DEVIATIONS` there, each with its reason. On a session of yours, connections are those of the session:
+aiohttp sends a GET, PUT or DELETE once more when a connection ends, and nobody watches idle connections."""
 
 ABOUT_REJECTIONS = """\
 Ways to make the sandbox reject a request with each documented code: by the condition that leads to it by itself, or by

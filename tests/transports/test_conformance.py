@@ -26,7 +26,6 @@ from paymentsdk.testing import _expectation, transport_conformance
 from paymentsdk.testing.transport_conformance import (
     AIOHTTP_DEVIATIONS,
     CASES,
-    INJECTED_SESSION_DEVIATIONS,
     Case,
     MakeTransport,
     _responses,
@@ -41,6 +40,26 @@ from tests.transports.skipping import SkippingLoop
 from tests.transports.waiting import wait_for_ever
 
 RULES = {case.name: case for case in CASES}
+_RESENT = "aiohttp sends a GET, PUT or DELETE once more when its connection ends"
+_UNWATCHED = "nobody watches its idle connections"
+_SHARED = "a kept connection may be taken where a fresh one is asked for"
+#: The rules that `AiohttpTransport(session=...)` does not keep, each with its reason: the pool is that of the session's
+#: owner.
+INJECTED_SESSION_DEVIATIONS = {
+    **AIOHTTP_DEVIATIONS,
+    "closed_before_the_response": _RESENT,
+    "cut_off_within_the_head": _RESENT,
+    "nothing_is_sent_again": _RESENT,
+    "a_failure_gives_its_place_back": _RESENT,
+    "a_fresh_connection_is_new": _SHARED,
+    "tls_works": _SHARED,
+    "a_stray_response_does_no_lasting_harm": _UNWATCHED,
+    "bytes_on_an_idle_connection_end_it": _UNWATCHED,
+    "bytes_that_nobody_has_read_yet": _UNWATCHED,
+    "a_discarded_connection_takes_no_request": "the next requests empty it, but the first of them may go out on the "
+    "discarded connection",
+    "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
+}
 
 
 def trusting(ca: bytes | None) -> ssl.SSLContext | bool:

@@ -28,20 +28,17 @@ from collections.abc import Mapping
 from paymentsdk.testing.transport_conformance import _connections, _requests, _responses  # noqa: F401 - see above
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
 
-__all__ = ["AIOHTTP_DEVIATIONS", "CASES", "INJECTED_SESSION_DEVIATIONS", "Case", "MakeTransport"]
+__all__ = ["AIOHTTP_DEVIATIONS", "CASES", "Case", "MakeTransport"]
 
 _LINE_FEED = "it takes a line feed for the end of a line"
 _CHUNK_END = "it takes a line feed for the end of a chunk, of its extension or of a trailer"
 _FOLDED = "it joins the lines of a folded field"
 _CONTROL = "it looks for null bytes in values alone, and for nothing in the reason"
 _SURPLUS = "it fails the response that the surplus bytes are behind, which counts as sent"
-_RESENT = "aiohttp sends a GET, PUT or DELETE once more when its connection ends"
-_UNWATCHED = "nobody watches its idle connections"
 _BEGUN = (
     "aiohttp keeps the beginning of a further response to itself. If the rest follows during the next request, that "
     "request fails and counts as sent"
 )
-_SHARED = "a kept connection may be taken where a fresh one is asked for"
 
 
 #: The rules that `AiohttpTransport` does not keep, each with its reason: aiohttp's parser decides, and nothing public
@@ -62,21 +59,4 @@ AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "surplus_bytes_end_the_connection_garbage": _SURPLUS,
     "a_body_where_there_is_none": _SURPLUS,
     "surplus_bytes_end_the_connection_the_beginning_of_a_response": _BEGUN,
-}
-#: The rules that `AiohttpTransport(session=...)` does not keep, each with its reason: the pool is that of the session's
-#: owner.
-INJECTED_SESSION_DEVIATIONS: Mapping[str, str] = {
-    **AIOHTTP_DEVIATIONS,
-    "closed_before_the_response": _RESENT,
-    "cut_off_within_the_head": _RESENT,
-    "nothing_is_sent_again": _RESENT,
-    "a_failure_gives_its_place_back": _RESENT,
-    "a_fresh_connection_is_new": _SHARED,
-    "tls_works": _SHARED,
-    "a_stray_response_does_no_lasting_harm": _UNWATCHED,
-    "bytes_on_an_idle_connection_end_it": _UNWATCHED,
-    "bytes_that_nobody_has_read_yet": _UNWATCHED,
-    "a_discarded_connection_takes_no_request": "the next requests empty it, but the first of them may go out on the "
-    "discarded connection",
-    "closing_ends_the_wait_for_a_connection": "it is not closed with the transport",
 }
