@@ -61,10 +61,10 @@ class _Type(NamedTuple):
     """What text has to fulfil, in SQL."""
 
 
-_TEXT = _Type("VARCHAR", rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}", "must be a string or a whole number")
-_KEY = _Type(
-    *_TEXT[:2],
-    f"{_TEXT.rule}, without a null character and no longer than a URL takes",
+_TEXT = _Type(
+    "VARCHAR",
+    rf"VARCHAR|UUID|ENUM.*|{_WHOLE_NUMBER}",
+    "must be a string or a whole number, without a null character and no longer than a URL takes",
     condition=f"NOT contains({{0}}, chr(0)) AND strlen(url_encode({{0}})) <= {_LONGEST_KEY}",
 )
 _AMOUNT = _Type(
@@ -82,7 +82,6 @@ _MOMENT = _Type(
 _STATUS = _Type("VARCHAR", "VARCHAR|ENUM.*", f"must be one of {', '.join(sorted(STATES))}", "|".join(STATES))
 COLUMNS = {
     **dict.fromkeys(("account", "reference", "order_id", "currency"), _TEXT),
-    **dict.fromkeys(("reference", "order_id"), _KEY),
     **dict.fromkeys(AMOUNTS, _AMOUNT),
     "status": _STATUS,
     "created": _MOMENT,
@@ -306,7 +305,7 @@ def _column(name: str, column: str, kind: str | None) -> str:
     if to is _STATUS:
         text = f"lower({text}::VARCHAR)"
     has_form = to.form and (kind == "VARCHAR" or to is _STATUS)
-    if has_form or to is _KEY or kind != to.name:
+    if has_form or to is _TEXT or kind != to.name:
         is_formed = f"regexp_full_match({text}, '{to.form}')" if has_form else to.condition.format(f"{text}::VARCHAR")
         cast = f"CASE WHEN {is_formed} THEN TRY_CAST({text} AS {to.name}) END"
         value = f"CASE WHEN {text} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
