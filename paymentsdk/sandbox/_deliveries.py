@@ -66,6 +66,8 @@ class Sender:
         self._platform = platform
         self._webhooks = platform.webhooks
         self._woken = asyncio.Event()
+        self._called = False
+        """Whether the event will be set soon: what is called from a thread costs the loop a turn."""
         self._ended: list[tuple[SellerContext, Delivery, Attempt]] = []
         self._attempts: set[asyncio.Task[None]] = set()
         self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
@@ -75,7 +77,8 @@ class Sender:
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            if not self._woken.is_set():
+            if not self._called:
+                self._called = True
                 with suppress(RuntimeError):  # The loop has ended.
                     loop.call_soon_threadsafe(self._woken.set)
 
@@ -106,6 +109,7 @@ class Sender:
     async def _send(self, session: aiohttp.ClientSession) -> None:
         """Settle the attempts that have ended, and begin those that are ready."""
         self._woken.clear()
+        self._called = False
         try:
             self._settle()
             await self._platform.catch_up()

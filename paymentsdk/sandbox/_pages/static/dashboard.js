@@ -4,6 +4,7 @@ import { watch } from "./api.js";
 import * as checkouts from "./checkouts.js";
 import * as clock from "./clock.js";
 import * as connect from "./connect.js";
+import * as deliveries from "./deliveries.js";
 import { announce, byId } from "./dom.js";
 import * as orders from "./orders.js";
 import * as requests from "./requests.js";
@@ -18,7 +19,9 @@ function connection(tone, word) {
 async function load() {
   // The clock first: ages and countdowns go by it.
   await clock.load();
-  const loads = [orders.load, checkouts.load, requests.load, rules.loadFaults, rules.loadPolicies, connect.load];
+  const loads = [
+    orders.load, checkouts.load, deliveries.load, requests.load, rules.loadFaults, rules.loadPolicies, connect.load,
+  ];
   const loading = loads.map((one) => one());
   for (const { reason } of await Promise.allSettled(loading)) if (reason) announce(reason.message);
   connection("good", "Connected");
@@ -37,6 +40,7 @@ watch(
     orders: orders.changed,
     preferences: checkouts.changed,
     merchant_orders: checkouts.changed,
+    deliveries: deliveries.changed,
     clock() {
       clock.load();
       // The token may have expired meanwhile.
