@@ -1,7 +1,7 @@
 """The driver of PostgreSQL for `_database.py`; `_psycopg.py` has the connection.
 
-Nothing outlasts a transaction: no setting, no lock and no prepared statement is left on a connection, so that it may
-come from a pooler such as PgBouncer, in transaction mode, too.
+No setting and no lock outlasts a transaction, and behind a pooler no statement is prepared. So the pooler, such as
+PgBouncer, may use transaction mode.
 """
 
 from __future__ import annotations
