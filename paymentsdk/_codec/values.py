@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from math import inf, isfinite
 from typing import Any, TypeAlias, cast
 
@@ -23,6 +24,8 @@ Repair: TypeAlias = Callable[[Raw, Place, Report], object]
 Read: TypeAlias = Callable[[Any], object]
 
 _DAY = len("2026-01-31")
+#: Characters of the longest value of an enum that is cached.
+_LONGEST_CACHED = 64
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNREADABLE = (ValueError, KeyError, ArithmeticError)
 #: What stands for unset where it is empty.
@@ -115,8 +118,12 @@ _NEARLY_BOOLEANS: dict[type, Read] = {
 
 
 def _enum(info: inspect.EnumType) -> Repair:
+    # `OpenEnum` makes a member of each value that it does not name.
+    cached = lru_cache(maxsize=256)(info.cls)
+
     def named(value: object) -> object:
-        return info.cls(str(value))
+        text = str(value)
+        return cached(text) if len(text) <= _LONGEST_CACHED else info.cls(text)
 
     return _leaf(info.cls, {int: named, Decimal: named}, {str: named})
 
