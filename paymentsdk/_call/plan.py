@@ -143,16 +143,9 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers["Content-Type"] = operation.content_type
         timeout = settings.timeout
         left = end_of_attempt(timeout, 0.0, inf if timeout.total is None else timeout.total)
-        request = Request(
-            method=operation.method,
-            url=settings.base_url,
-            headers=headers,
-            timeout=left,
-            connect_timeout=connect_timeout(timeout, left),
-            max_response=operation.max_response,
-            operation=operation.name,
-            account=settings.account,
-        )
+        bare: Intent[B, R] = Intent(operation, "", {}, None, None, b"", None, None, has_own_key=False)
+        request = bare.request(settings, None, None, left, connect_timeout(timeout, left), fresh=False, attempt=1)
+        request = structs.replace(request, headers=headers)
         self.token = token
         self.head = request if self.transport is None else self.transport.prepare(request, key_header)
         return self.head is not None
