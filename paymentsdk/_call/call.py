@@ -30,8 +30,8 @@ from paymentsdk._call.deadline import Deadline, Expired, cancelled_again, connec
 from paymentsdk._call.limiter import NO_PERMIT, Permit
 from paymentsdk._call.response import Result, may_take_long, read_response
 from paymentsdk._call.retry import Retries
-from paymentsdk._call.verdicts import Failed, History, Rejected, Step, Stopped, Unanswered, Unsent, not_attempted
-from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, classify_status
+from paymentsdk._call.verdicts import Failed, History, Rejected, Stopped, Unanswered, Unsent, not_attempted
+from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, Verdict, classify_status
 from paymentsdk.errors import OutcomeUnknown, PaymentsError
 from paymentsdk.transports.base import Request, Response
 
@@ -142,7 +142,7 @@ class Call(events.ObservedCall[B, R]):
             if needs_token and not credential.use_token(state.clock.now()):
                 await self._renewed(credential.obtain(state, deadline))
             outcome = await self._send()
-            if isinstance(outcome, Rejected) and credential.can_refresh and self._step(outcome) is Step.REFRESH:
+            if isinstance(outcome, Rejected) and credential.can_refresh and self._step(outcome) is Verdict.REFRESH:
                 self._record(outcome)
                 await self._renewed(credential.replace(outcome, operation.name, state, deadline))
                 outcome = await self._send()
@@ -348,7 +348,7 @@ class Call(events.ObservedCall[B, R]):
             self.history.record(failure, self.sending, self.sent_at)
             events.report(self, failure.response, failure)
 
-    def _step(self, failure: Failed) -> Step:
+    def _step(self, failure: Failed) -> Verdict:
         return verdicts.next_step(self.operation.retry, failure, self.history, self.settings.retry)
 
     async def _retry(self, first: Failed) -> Result[R] | Failed:

@@ -1,13 +1,13 @@
 """When a failed call is tried again, and who pays for it. What may be tried again at all: `verdicts.next_step`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from paymentsdk._call.verdicts import Failed, History, RetryPolicy, Step, Unsent, next_step
+from paymentsdk._call.verdicts import Failed, History, RetryPolicy, Unsent, next_step
 from paymentsdk._clock import Clock
-from paymentsdk._contract.rules import Failure, RetryClass
+from paymentsdk._contract.rules import SINGLE_USE, Failure, RetryClass, Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,15 +26,10 @@ def delay(policy: RetryPolicy, number: int, failure: Failed, jitter: float) -> f
     return failure.retry_after + jitter * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
-#: Which operations spend one retry budget.
-GROUP: Mapping[RetryClass, str] = {
-    RetryClass.READ: "reads",
-    RetryClass.KEYED: "writes",
-    RetryClass.REPEATABLE: "writes",
-    RetryClass.UNKEYED: "writes",
-    RetryClass.TOKEN_CODE: "tokens",
-    RetryClass.TOKEN_REFRESH: "tokens",
-}
+def _budget(seller: object, rule: RetryClass) -> tuple[object, str]:
+    """Return the budget that retries of a *seller* spend: reads, writes and requests for tokens have one each."""
+    group = "reads" if rule is RetryClass.READ else "writes"
+    return seller, "tokens" if rule in SINGLE_USE else group
 
 
 class RetryBudgets:
@@ -62,7 +57,7 @@ class RetryBudgets:
         if failure.kind is Failure.RATE_LIMITED or _found_pool_full(failure):
             return 0
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
-        budget = seller, GROUP[rule]
+        budget = _budget(seller, rule)
         left = self.remaining.pop(budget, self.FULL)
         self.remaining[budget] = left - cost if left >= cost else left
         if len(self.remaining) > self.MOST:
@@ -73,11 +68,11 @@ class RetryBudgets:
         """Return what is left of a budget: 1.0 for all of it."""
         if not self.remaining:  # Nearly always: an observer is told this of each call, and a seller takes long to hash.
             return 1.0
-        return self.remaining.get((seller, GROUP[rule]), self.FULL) / self.FULL
+        return self.remaining.get(_budget(seller, rule), self.FULL) / self.FULL
 
     def deposit(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
         """Note a success: at the first attempt, or after a retry that cost *tokens*."""
-        budget = seller, GROUP[rule]
+        budget = _budget(seller, rule)
         if (left := self.remaining.get(budget)) is None:
             return
         if left + tokens < self.FULL:
@@ -138,7 +133,7 @@ class Retries(Struct, Generic[R], eq=False):
         if not isinstance(outcome, Failed):
             return False
         self.pool_waits += _found_pool_full(outcome)
-        return next_step(self.rule, outcome, self.history, self.policy) is Step.AGAIN
+        return next_step(self.rule, outcome, self.history, self.policy) is Verdict.RETRY
 
     def _delay(self, state: "RetryCallState") -> float:
         return delay(self.policy, self._number(state), _outcome(state), self.clock.random())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from datetime import UTC, datetime
-from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -300,26 +299,16 @@ class RetryPolicy(Struct, frozen=True):
         check_bool("retry.retry_unkeyed", self.retry_unkeyed)
 
 
-class Step(Enum):
-    """What follows a failed attempt."""
+def next_step(rule: RetryClass, failure: Failed, history: History, policy: RetryPolicy) -> Verdict:
+    """Return what follows *failure*, which *history* has noted already.
 
-    AGAIN = auto()
-    """Another attempt after a pause, if the policy, the deadline and the budget allow it."""
-    REFRESH = auto()
-    """The same attempt at once with another token, if there can be one."""
-    STOP = auto()
-
-
-def next_step(rule: RetryClass, failure: Failed, history: History, policy: RetryPolicy) -> Step:
-    """Return what follows *failure*, which *history* has noted already."""
+    That is ``RETRY``, if the policy, the deadline and the budget allow it, ``REFRESH``, if there can be another token,
+    or ``STOP``.
+    """
     verdict = TABLE[rule][failure.kind]
-    if verdict is Verdict.REFRESH:
-        return Step.REFRESH
-    if failure.permanent or failure.retry_after > policy.max_retry_after:
-        return Step.STOP
+    if verdict is not Verdict.REFRESH and (failure.permanent or failure.retry_after > policy.max_retry_after):
+        return Verdict.STOP
     match verdict:
-        case Verdict.RETRY:
-            may_retry = True
         case Verdict.ONCE:
             may_retry = history.ambiguous_attempts == 1
         case Verdict.IF_UNSETTLED:
@@ -328,8 +317,8 @@ def next_step(rule: RetryClass, failure: Failed, history: History, policy: Retry
         case Verdict.IF_ASKED:
             may_retry = policy.retry_unkeyed
         case _:
-            may_retry = False
-    return Step.AGAIN if may_retry else Step.STOP
+            return verdict
+    return Verdict.RETRY if may_retry else Verdict.STOP
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

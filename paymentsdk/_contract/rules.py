@@ -53,7 +53,7 @@ SINGLE_USE = frozenset({RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
 class Failure(Enum):
-    """How an attempt can fail: what an `ErrorCode` may say that a response means."""
+    """How an attempt can fail: what an `ErrorCode` may say that a response means. `TABLE` has a column for each."""
 
     NOT_SENT = "not_sent"
     """No byte of the request left the machine."""
@@ -65,12 +65,12 @@ class Failure(Enum):
     """429: rejected unprocessed, for now. Even a write without a key is sent again."""
     CONFLICT = "conflict"
     """409, 423 and 425: something else holds the thing, perhaps an own earlier attempt."""
+    CLIENT_ERROR = "client_error"
+    """Every other 4xx."""
     UNAUTHORIZED = "unauthorized"
     """401: the token or the signature is rejected; sent again once with another, if there can be one."""
     FORBIDDEN = "forbidden"
     """403 and 3xx: not about this request but about the way to the platform."""
-    CLIENT_ERROR = "client_error"
-    """Every other 4xx."""
 
 
 #: The reason of an attempt whose call was cancelled meanwhile.
@@ -96,21 +96,10 @@ class Verdict(Enum):
 
 
 Row = Mapping[Failure, Verdict]
-#: What the columns of the table are about. A 429 was rejected unprocessed: even what takes no key can be sent again.
-_COLUMNS = (
-    Failure.NOT_SENT,
-    Failure.NO_TRUSTED_RESPONSE,
-    Failure.SERVER,
-    Failure.RATE_LIMITED,
-    Failure.CONFLICT,
-    Failure.CLIENT_ERROR,
-    Failure.UNAUTHORIZED,
-    Failure.FORBIDDEN,
-)
 
 
 def _row(*verdicts: Verdict) -> Row:
-    return MappingProxyType(dict(zip(_COLUMNS, verdicts, strict=True)))
+    return MappingProxyType(dict(zip(Failure, verdicts, strict=True)))
 
 
 _RETRY, _ONCE, _REFRESH = Verdict.RETRY, Verdict.ONCE, Verdict.REFRESH

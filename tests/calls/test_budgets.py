@@ -14,7 +14,6 @@ from paymentsdk import (
     RefreshingToken,
     Request,
     Response,
-    RetryClass,
     RetryPolicy,
     TokenPair,
 )
@@ -122,7 +121,7 @@ async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
 async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatch, cost: str) -> None:
     """The control of the first two rules: with one budget, the healthy ones lose their retries."""
     if cost == "group":
-        monkeypatch.setattr("paymentsdk._call.retry.GROUP", dict.fromkeys(RetryClass, "all"))
+        monkeypatch.setattr("paymentsdk._call.retry._budget", lambda seller, rule: (seller, "all"))
     else:
         monkeypatch.setattr("paymentsdk._call.engine.Seller", lambda auth: None)
     async with clients() as (client, transport):
