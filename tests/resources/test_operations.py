@@ -123,8 +123,6 @@ class Withdrawal(ResponseStruct):
         ({"path": "/v1/shops#1"}, "shops.create.path"),
         ({"path": "/v1/{shop-id}"}, "shops.create.path"),
         ({"path": "/v1/shops\r\nX: 1"}, "shops.create.path"),
-        ({"method": "post"}, "shops.create.method"),
-        ({"method": "POST\n"}, "shops.create.method"),
         ({"retry": "keyed write"}, "shops.create.retry"),
     ],
 )
