@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
@@ -15,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from paymentsdk.sandbox import Sandbox
+from paymentsdk.sandbox import Sandbox, WebhookRequest
 from tests.docs.test_recipes import blocks
 from tests.postgres import Server, free_port
 
@@ -24,6 +25,7 @@ BUYERS = 8
 #: Of a connection that is accepted as the service stops aiohttp reads nothing: it is closed when this time is over. Of
 #: the half minute that the page gives to what was read, a test needs no more.
 PATIENCE = ("shutdown_timeout=30", "shutdown_timeout=2")
+SECRET = "whsec_" + b64encode(b"s" * 32).decode()
 
 
 @pytest.fixture
@@ -45,6 +47,8 @@ class Shop:
             **os.environ,
             "PORT": str(free_port()),
             "JOURNAL": journal,
+            "SHOP": str(folder / "shop.db"),
+            "WEBHOOK_SECRETS": SECRET,
             "PAYMENTSDK_BASE_URL": sandbox.base_url,
             "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token,
         }
@@ -201,6 +205,27 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, 
         await connection.close()
 
     return dsn, pass_a_minute_there
+
+
+async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
+    """The sandbox notifies the service, which reads the order and writes its states in its own table."""
+
+    def sales() -> list[tuple[str, str]]:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+            has_table = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sale'").fetchone()
+            return database.execute("SELECT id, status FROM sale").fetchall() if has_table else []
+
+    async with shop(str(tmp_path / "payments.db")) as opened:
+        seller = sandbox.default_tenant().user_id
+        sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/{seller}", secret=SECRET))
+        status, sale = await opened.buy("table-7/1")
+        assert status == 201
+        await until(lambda: (sale["order"], "created") in sales())
+        sandbox.buyer.pay(sale["order"])
+        await until(lambda: (sale["order"], "processed") in sales())
+        await until(lambda: {delivery.status for delivery in sandbox.webhooks.deliveries()} == {"delivered"})
+
+    assert sales() == [(sale["order"], "created"), (sale["order"], "processed")]
 
 
 async def test_killed_under_load_it_leaves_nothing_that_recovery_does_not_settle(
