@@ -37,6 +37,8 @@ _TICK = 0.25
 _MOST_AT_ONCE = 16
 #: Bytes of a response, and seconds for them, after which its connection is closed instead of used again.
 _MOST_READ, _READ_SECONDS = 65_536, 1.0
+#: Characters of an error that are kept: a receiver may have written it.
+_LONGEST_ERROR = 300
 #: Seconds that an idle connection is kept: less than receivers keep it, so that none closes it amid a request.
 _KEPT_SECONDS = 2.0
 _log = logging.getLogger("paymentsdk.sandbox")
@@ -159,7 +161,7 @@ class Sender:
         except TimeoutError:
             return Attempt(error=f"no response within {seconds:g} seconds")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Attempt(error=str(error) or type(error).__name__)
+            return Attempt(error=str(error)[:_LONGEST_ERROR] or type(error).__name__)
         async with response:
             # What is not read by then closes the connection.
             with suppress(TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError):

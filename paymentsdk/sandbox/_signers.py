@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, field
@@ -115,14 +115,6 @@ class Webhook(WebhookRequest):
     """Whether it gets nothing more, since it has responded with 410."""
 
 
-class Message(NamedTuple):
-    """A notification, ready to be sent."""
-
-    url: URL
-    headers: Mapping[str, str]
-    body: bytes
-
-
 # --- checks ------------------------------------------------------------------------------------------------------
 
 
@@ -186,8 +178,8 @@ def new_secret(signer: str | ManifestSigner, key: str) -> str:
 
 def make_message(
     request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...]
-) -> Message:
-    """Return the message about a notification, as one attempt sends it.
+) -> tuple[URL, Mapping[str, str], bytes]:
+    """Return the URL, the headers and the body of a notification, as one attempt sends it.
 
     Args:
         request: The registration.
@@ -213,7 +205,7 @@ def make_message(
             pass
     if "truncated" in faults:
         content = content[: len(content) // 2]
-    return Message(url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content)
+    return url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content
 
 
 def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[str, str]:
@@ -221,12 +213,9 @@ def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[s
     signed = f"{event}.{timestamp}.".encode() + body
     # With the fault `wrong_signature`, the secret holds no key.
     keys = (_standard_key(text) or text.encode() for text in secret.split(" "))
-    signatures = (hmac.digest(key, signed, hashlib.sha256) for key in keys)
-    return {
-        "webhook-id": event,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(f"v1,{base64.b64encode(signature).decode()}" for signature in signatures),
-    }
+    signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
+    signature = " ".join(f"v1,{text}" for text in signatures)
+    return {"webhook-id": event, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
 
 
 def _standard_key(secret: str) -> bytes | None:

@@ -31,12 +31,9 @@ DELIVER = "notification.deliver"
 #: What a notification says has happened, by the line of the ledger. Of other lines, such as a refund that failed, there
 #: is none; a rejected payment has no line.
 ACTIONS: Mapping[str, str] = {
-    "order_created": "created",
-    "payment": "paid",
-    "refund": "refunded",
-    "order_canceled": "canceled",
+    "order_created": "created", "payment": "paid", "refund": "refunded", "order_canceled": "canceled",
     "order_expired": "expired",
-}
+}  # fmt: skip
 #: A receiver cannot ask for a longer pause.
 _LONGEST_PAUSE = timedelta(days=1)
 
@@ -107,7 +104,7 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
     hooks = (hook for hook in context.webhooks if hook.tenant == seller and topic in hook.topics and not hook.disabled)
     targets = [*((hook.id, hook.url) for hook in hooks), *([("", url)] if url else [])]
     event = context.ids.sortable("EVT", context.now) if targets else ""
-    held = context.policies.delivery == "manual"
+    due: datetime | None = None if context.policies.delivery == "manual" else context.now
     for webhook, address in targets:
         delivery = Delivery(
             id=context.ids.sortable("DLV", context.now),
@@ -119,8 +116,8 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
             action=action,
             resource=resource,
             at=context.now,
-            due=None if held else context.now,
-            status="held" if held else "waiting",
+            due=due,
+            status="waiting" if due else "held",
         )
         _wait(context, delivery)
 
@@ -157,12 +154,11 @@ class Webhooks:
         self._in_flight: set[str] = set()
 
     def load(self) -> None:
-        """Read the webhooks, and have everything that waits be sent when it is due."""
+        """Read the webhooks, and make due what waits: an attempt that a killed process has begun is no longer due."""
         self._load_webhooks()
         for delivery in self._store.find(DELIVERIES, None, [("line", "<>", "")]):
-            at = delivery.due or delivery.at
-            self._store.schedule(Due(at=at, kind=DELIVER, tenant=delivery.tenant, id=delivery.id))
-            self.wake()
+            if delivery.due:
+                self._store.schedule(Due(at=delivery.due, kind=DELIVER, tenant=delivery.tenant, id=delivery.id))
 
     def _load_webhooks(self) -> None:
         self.registered = tuple(self._store.find(WEBHOOKS, None))
@@ -221,7 +217,9 @@ class Webhooks:
             for webhook in self.registered:
                 if webhook.id == kept.webhook and webhook.disabled:
                     self._keep(context, replace(webhook, disabled=False))
-            return _wait(context, replace(kept, status="waiting", due=context.now, out_of_line=True))
+            again = _wait(context, replace(kept, status="waiting", due=context.now, out_of_line=True))
+            self._continue(context, kept.line)
+            return again
 
     # --- for the sender ------------------------------------------------------------------------------------------
 
@@ -247,7 +245,8 @@ class Webhooks:
             effects = tuple(rule.effect for rule in rules)
             pause = sum(rule.seconds for rule in rules if rule.effect in {"delayed", "reordered"})
             line, due = delivery.line, context.now + timedelta(seconds=pause)
-            delivery = replace(delivery, faults=effects, due=due, out_of_line="reordered" in effects)
+            out_of_line = delivery.out_of_line or "reordered" in effects
+            delivery = replace(delivery, faults=effects, due=due, out_of_line=out_of_line)
             if pause:
                 _wait(context, delivery)
                 self._continue(context, line)

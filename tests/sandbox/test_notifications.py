@@ -538,6 +538,21 @@ async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy
     assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:seen]]
 
 
+async def test_what_is_redelivered_holds_up_nothing(shop):
+    """A delivery that others wait for leaves the line: the next one in it is sent, too."""
+    shop.webhook()
+    shop.sandbox.change_policies({"notification_retries": "P1D"})
+    shop.receiver.responses = [web.Response(status=500), web.Response(status=500)]
+    made = await shop.create()
+    await shop.settled()
+    shop.sandbox.buyer.pay(made)
+    shop.sandbox.clock.advance("PT1S")
+    shop.sandbox.webhooks.redeliver(shop.sandbox.webhooks.deliveries()[1].id)
+    await shop.settled()
+
+    assert ["orders.created", "orders.created", "orders.paid"] == sorted(shop.receiver.types)
+
+
 async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
     """The attempt fails, by the clock of the machine."""
     shop.webhook()
