@@ -100,6 +100,8 @@ DELIVERIES = Table("deliveries", Delivery, key=lambda delivery: delivery.id, col
 
 def notify(context: SellerContext, topic: Topic, action: str, resource: str, url: str | None = None) -> None:
     """Note that something has happened to *resource*, for each webhook of the seller and for *url*, if there is one."""
+    if not (context.webhooks or url):
+        return
     seller = context.tenant.user_id
     hooks = (hook for hook in context.webhooks if hook.tenant == seller and topic in hook.topics and not hook.disabled)
     targets = [*((hook.id, hook.url) for hook in hooks), *([("", url)] if url else [])]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 import pytest
 from aiohttp import web
@@ -19,6 +20,8 @@ from aiohttp.resolver import ThreadedResolver
 from paymentsdk import PaymentsClient
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import FaultRule, ManifestSigner, Rejected, Sandbox, Template, Webhook, WebhookRequest
+from paymentsdk.webhooks import InvalidSignature
+from paymentsdk.webhooks import Webhook as Verifier
 
 KEY = bytes(range(32))
 SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
@@ -329,6 +332,39 @@ async def test_ready_templates_are_cloud_events_and_hints(shop):
     assert event.pop("time")
     source = f"/users/{shop.sandbox.tenant.user_id}"
     assert {"specversion": "1.0", "source": source, "type": "orders.created", "subject": made.id} == event
+
+
+@pytest.mark.parametrize("template", ["standard", "cloudevents", "hint"])
+async def test_a_receiver_verifies_and_reads_it(shop, template):
+    """With the secret of the registration, `Webhook.standard` says what must be looked at again."""
+    verifier = Verifier.standard(shop.webhook(template=template).secret)
+    made = await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    notification = verifier.verify(received.headers, received.body)
+    assert ("orders", made.id) == (notification.topic, notification.id)
+    with shop.sandbox.faults.add(FaultRule(effect="stale_timestamp")):
+        await shop.create()
+        await shop.settled()
+    with pytest.raises(InvalidSignature, match="clock"):
+        verifier.verify(shop.receiver.requests[1].headers, shop.receiver.requests[1].body)
+
+
+async def test_a_receiver_verifies_a_manifest(shop):
+    """With the same text on both sides; the id is in the query."""
+    manifest = "id:{id:lower};request-id:{request_id};ts:{ts};"
+    signer = ManifestSigner(header="x-signature", manifest=manifest)
+    secret = shop.webhook(signer=signer, template=Template(query={"data.id": "{id}", "topic": "{topic}"})).secret
+    made = await shop.create()
+    await shop.settled()
+
+    [received] = shop.receiver.requests
+    query = urlencode(list(received.query.items()))
+    verifier = Verifier.manifest(secret, header="x-signature", manifest=manifest)
+    notification = verifier.verify(received.headers, received.body, query)
+    assert ("orders", made.id) == (notification.topic, notification.id)
+    assert b"" == received.body
 
 
 @pytest.mark.parametrize(("member", "place"), [
