@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -33,7 +33,7 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
     operation: Operation[B, R]
     target: str
     """The path with the query, as it is appended to the base URL."""
-    path: Mapping[str, str]
+    path: Mapping[str, object]
     """The values of the placeholders in the path."""
     offset: object
     """Where the requested page begins; `None` for everything that is no page."""
@@ -144,7 +144,7 @@ def make_intent(
     return Intent(
         operation,
         target,
-        cast("Mapping[str, str]", path),  # `fill_path` has made texts of the values.
+        path,
         query.get("offset") if query else None,
         body,
         encode(operation, body),

@@ -10,7 +10,7 @@ Then the call takes the general way from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from logging import DEBUG
 from math import inf
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
@@ -45,7 +45,7 @@ _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
 _CERTAIN = 2
 
 
-class Begun(HiddenRepr, Struct, Generic[B, R], eq=False):
+class Begun(HiddenRepr, Struct, Generic[B], eq=False):
     """A first attempt that was begun, and what a `Call` needs to go on after it."""
 
     response: Awaitable[Response]
@@ -54,7 +54,11 @@ class Begun(HiddenRepr, Struct, Generic[B, R], eq=False):
     deadline: Deadline
     started: float
     sent_at: float
-    intent: Intent[B, R]
+    body: B | None
+    content: bytes
+    path: Mapping[str, object]
+    target: str
+    key: str | None
     token: str | None
     """What it was sent with; the plan may have another by now."""
 
@@ -79,7 +83,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     """The token that `head` was prepared with."""
     head: object | None = None
 
-    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B, R] | None:
+    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
         """Begin the first attempt; `None` if that is not possible at once.
 
         Raises:
@@ -113,9 +117,8 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if exchange is None:
             state.deadlines.remove(deadline)
             return None
-        texts = cast("dict[str, str]", path)  # `fill_path` has made texts of the values.
-        intent = Intent(operation, target, texts, None, body, content, None, key, has_own_key=False)
-        return Begun(*exchange, deadline, started, sent_at, intent, self.token)
+        response, end = exchange
+        return Begun(response, end, deadline, started, sent_at, body, content, path, target, key, self.token)
 
     def _send(self, target: str, key: str | None, content: bytes) -> Exchange:
         """Have the transport send the request, of which `head` has all but these."""
@@ -150,7 +153,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         self.head = request if self.transport is None else self.transport.prepare(request, key_header)
         return self.head is not None
 
-    def read(self, response: Response, begun: Begun[B, R]) -> R | None:
+    def read(self, response: Response, begun: Begun[B]) -> R | None:
         """Return the value in *response*, if it is a documented success that follows the contract; else `None`."""
         operation = self.operation
         try:
@@ -159,13 +162,13 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             value, identity = operation.decoder.exact(response.body), operation.identity
             if value is None or identity is None:
                 return value
-            compared = identity.compare(begun.intent.body, begun.intent.path, value)
+            compared = identity.compare(begun.body, begun.path, value)
         except Exception:  # noqa: BLE001 - the call reads it again, and says what is wrong with it
             return None
         is_certain = not operation.writes or compared.agreed >= _CERTAIN
         return value if compared.mismatch is None and not compared.anomalies and is_certain else None
 
-    def succeeded(self, begun: Begun[B, R]) -> None:
+    def succeeded(self, begun: Begun[B]) -> None:
         """Take note that a first attempt has brought its value."""
         state, deadline = self.state, begun.deadline
         if deadline.expired:
@@ -174,13 +177,12 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if state.budgets.remaining:
             state.budgets.deposit(self.seller_key, self.operation.retry)
 
-    def call(self, begun: Begun[B, R], outcome: Response | BaseException) -> Call[B, R]:
+    def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
-        secrets = self.settings.header_secrets
-        credential = Credential(
-            self.bearer.of_one_seller(begun.token), None, self.exchange_refresh_token, secrets, begun.token
-        )
-        intent, started = begun.intent, begun.started
+        secrets, bearer = self.settings.header_secrets, self.bearer.of_one_seller(begun.token)
+        credential = Credential(bearer, None, self.exchange_refresh_token, secrets, begun.token)
+        path, body, content, key, started = begun.path, begun.body, begun.content, begun.key, begun.started
+        intent = Intent(self.operation, begun.target, path, None, body, content, None, key, has_own_key=False)
         call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=started)
         call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
         call.attempts = 1

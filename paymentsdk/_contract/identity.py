@@ -111,7 +111,7 @@ class Identity:
             self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
             self._places += [place + _check_echo(echo, body, entry, ())[1:] + "." for echo in addition.echoes]
 
-    def compare(self, body: object, path: Mapping[str, str], value: object) -> Comparison:
+    def compare(self, body: object, path: Mapping[str, object], value: object) -> Comparison:
         """Compare what the decoded response *value* repeats of *body* and *path*."""
         compared = self._compiled(body, path, value)
         if self._addition is None or compared.mismatch is not None:
@@ -125,12 +125,12 @@ class Identity:
         return Comparison(compared.agreed + 1, mismatch, compared.anomalies)
 
     @cached_property
-    def _compiled(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
+    def _compiled(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
         """Compares all echoes; compiled at the first response, since most programs use few operations."""
         return compile_comparison(self._echoes)
 
     @cached_property
-    def _of_entry(self) -> Callable[[object, Mapping[str, str], object], Comparison]:
+    def _of_entry(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
         """Compares an added entry."""
         return compile_comparison(self._addition.echoes if self._addition else (), of_entry=True)
 
@@ -242,7 +242,7 @@ def _structs_in(kind: object) -> Iterator[type]:
 
 def compile_comparison(
     echoes: Sequence[Echo], *, of_entry: bool = False
-) -> Callable[[object, Mapping[str, str], object], Comparison]:
+) -> Callable[[object, Mapping[str, object], object], Comparison]:
     """Compile the comparison of all *echoes*: every response is compared, and its members are few.
 
     Of an added entry, what was not asked for is not compared.
@@ -280,7 +280,7 @@ def compile_comparison(
         ]
     lines.append("return Comparison(agreed, None, anomalies) if anomalies else agreed_on[agreed]")
     compiled = compile_function("body, path, value", lines, scope)
-    return cast("Callable[[object, Mapping[str, str], object], Comparison]", compiled)
+    return cast("Callable[[object, Mapping[str, object], object], Comparison]", compiled)
 
 
 def _comparison(echo: Echo, agrees: _Agrees, name: str) -> str:
