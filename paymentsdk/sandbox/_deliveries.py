@@ -15,6 +15,7 @@ from collections import defaultdict
 from contextlib import suppress
 from datetime import timedelta
 from errno import EACCES
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -68,23 +69,13 @@ class Sender:
         self._platform = platform
         self._webhooks = platform.webhooks
         self._woken = asyncio.Event()
-        self._called = False
-        """Whether the event will be set soon: what is called from a thread costs the loop a turn."""
         self._ended: list[tuple[SellerContext, Delivery, Attempt]] = []
         self._attempts: set[asyncio.Task[None]] = set()
         self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
 
     async def run(self) -> None:
         """Wait for the first webhook or delivery; then send what is due, also while no request comes."""
-        loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            if not self._called:
-                self._called = True
-                with suppress(RuntimeError):  # The loop has ended.
-                    loop.call_soon_threadsafe(self._woken.set)
-
-        self._webhooks.wake = wake
+        self._webhooks.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._woken.set)
         if not (self._webhooks.registered or self._webhooks.deliveries(limit=1)):
             await self._woken.wait()
         resolver = _Resolver(self._webhooks.hosts)
@@ -111,7 +102,6 @@ class Sender:
     async def _send(self, session: aiohttp.ClientSession) -> None:
         """Settle the attempts that have ended, and begin those that are ready."""
         self._woken.clear()
-        self._called = False
         try:
             self._settle()
             await self._platform.catch_up()

@@ -37,8 +37,6 @@ _PREFIX, _LEAST_KEY, _MOST_KEY = "whsec_", 24, 64
 _STALE_SECONDS = 3_600
 #: The header with the id of the request, which a manifest can cover.
 _REQUEST_ID = "x-request-id"
-#: Headers that are the request's own: a signature in one of them would change what is sent.
-_OWN_HEADERS = {"host", "connection", "content-length", "content-type", "transfer-encoding", "user-agent", _REQUEST_ID}
 
 
 class ManifestSigner(ControlStruct):
@@ -137,7 +135,6 @@ def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
         require(all(map(_standard_key, keys)), "$.secret", wrong)
     elif signer != "none":
         require(len(keys) == 1, "$.secret", "has a space: a manifest is signed with one secret")
-        require(signer.header.lower() not in _OWN_HEADERS, "$.signer.header", "is a header of the request itself")
         _check_placeholders("$.signer.manifest", signer.manifest, _IN_MANIFEST)
     if isinstance(template, Template):
         _map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))

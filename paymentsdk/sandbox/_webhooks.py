@@ -151,7 +151,7 @@ class Webhooks:
         """All of them, oldest first."""
         self.ready: deque[tuple[SellerContext, Delivery]] = deque()
         """What the sender is to send now, oldest first."""
-        self.wake: Callable[[], None] = lambda: None
+        self.wake: Callable[[], object] = lambda: None
         """Tells the sender, from any thread, that there is something to do."""
         self._in_flight: set[str] = set()
 

@@ -382,7 +382,6 @@ async def test_a_receiver_verifies_a_manifest(shop):
     ({"secret": "a\r\nX-Evil: 1", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
     ({"secret": "a b", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
     ({"signer": {"header": "x-a\r\nX-Evil", "manifest": "{ts}"}}, "$.signer.header"),
-    ({"signer": {"header": "Content-Length", "manifest": "{ts}"}}, "$.signer.header"),
     ({"signer": {"header": "x-signature", "manifest": "{body}"}}, "$.signer.manifest"),
     ({"signer": {"header": "x-signature", "manifest": "a\r\nb"}}, "$.signer.manifest"),
     ({"template": {"content_type": "text/plain\r\nX-Evil: 1"}}, "$.template.content_type"),
