@@ -147,10 +147,10 @@ Handler = Callable[[Look], Awaitable[object]]
 class Inbox:
     """What must be looked at again: one row for each seller, topic and id, never for each message.
 
-    A handler reads the resource and does the work for its state. With `Look.fence` in the handler's own transaction in
-    the same database, each state that was read is handled once, and the last state is handled if a `put` after it
-    returned, or if a `due` came after it. States in between may be passed over. Without the same database a state is
-    handled at least once: write by state, and write to the platform with ``once=``.
+    A handler reads the resource and does the work for its state. Use `Look.fence` in the handler's own transaction in
+    the same database: then no state is handled twice. The last state is handled if a `put` after it has returned, or if
+    a `due` comes after it. States in between may be passed over. Without the same database, a state is handled at least
+    once: write by state, and write to the platform with ``once=``.
 
     Any number of processes may use one database. Nobody has to close an inbox.
 

@@ -175,6 +175,33 @@ async def test_a_look_that_fails_is_tried_again_then_waits_for_a_person(
     assert "has failed 20 times and waits for `paymentsdk inbox retry`" in caplog.text
 
 
+async def test_a_resource_that_kills_its_workers_waits_for_a_person(world: World, until: Until) -> None:
+    """A look that never ends, as those of dead processes, counts as a try."""
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with world.another(lease=86_400).handling(handle, every=EVERY, in_flight=30):
+            await asyncio.Event().wait()
+
+    await world.inbox.put("77", "orders", "ORD1")
+    task = asyncio.ensure_future(work())
+    for number in range(1, 21):
+        await until(lambda number=number: len(world.looks) == number)
+        await world.is_at("in hand")
+        world.now += 86_401
+    await world.is_at("failed")
+    assert (await world.inbox.depth()).failed == 1
+    assert await world.inbox.retry("77", "orders", "ORD1")
+    await until(lambda: len(world.looks) == 21)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait((task,))
+
+
 async def test_a_look_is_cancelled_at_the_end_of_its_lease(database: str, until: Until, caplog: object) -> None:
     """So there is one at a time: the next one begins after it."""
     inbox, tries = Inbox(database, lease=0.05), []
