@@ -20,7 +20,7 @@ from paymentsdk._database import Database, Kind, shared
 from paymentsdk._validate import check_seconds, check_within, plain_duration
 from paymentsdk.errors import RequestInvalid, describe
 from paymentsdk.webhooks import _table
-from paymentsdk.webhooks._table import Claimed
+from paymentsdk.webhooks._table import Claimed, End
 
 if TYPE_CHECKING:
     from paymentsdk.resources.orders import Order
@@ -336,9 +336,8 @@ class _Worker(Struct, eq=False):
         if not reason and notes.is_stale:
             reason = "a later state than the one that was read is handled"
         pause = min(self.every * 2 ** (claimed.attempt - 1), _HOUR)
-        end = partial(_table.end, claimed=claimed, reason=reason, states=notes.states, pause=pause)
         try:
-            outcome = await self.lane.run(end)
+            outcome = await self.lane.run_together(_table.end, End(claimed, reason, notes.states, pause))
         except ConnectionError as error:
             outcome, reason = "is looked at again after its lease", str(error)
         if reason:

@@ -147,14 +147,30 @@ def claim(connection: Connection, owner: str, lease: float, limit: int) -> list[
     return [Claimed((seller, topic, id_), owner, *columns) for seller, topic, id_, *columns in rows]
 
 
-def end(connection: Connection, claimed: Claimed, reason: str, states: Sequence[str], pause: float) -> str:
-    """End a look, with the *reason* why it failed or an empty text; return what comes of it.
+class End(Struct, frozen=True):
+    """The end of a look."""
 
-    A look whose fences are all there has not failed: its states are handled, by its handler or by another one.
-    """
-    if reason and not (states and set(states) <= handled(connection, claimed.key).keys()):
+    claimed: Claimed
+    reason: str
+    """Why it has failed; empty if it has not."""
+    states: Sequence[str]
+    """Of its fences."""
+    pause: float
+    """Seconds until it is tried again, if it has failed."""
+
+
+def end(connection: Connection, ends: Sequence[End]) -> list[str]:
+    """End looks, in one order, so that none waits in a circle; return what comes of each."""
+    outcomes = {look.claimed: _end(connection, look) for look in sorted(ends, key=lambda look: look.claimed.key)}
+    return [outcomes[look.claimed] for look in ends]
+
+
+def _end(connection: Connection, look: End) -> str:
+    """End a look. If its fences are all there, it has not failed: its states are handled, by whichever handler."""
+    claimed = look.claimed
+    if look.reason and not (look.states and set(look.states) <= handled(connection, claimed.key).keys()):
         is_last = claimed.attempt >= TRIES
-        connection.fetch(_RELEASE, 0, NEVER if is_last else pause, reason, *claimed.key, claimed.owner)
+        connection.fetch(_RELEASE, 0, NEVER if is_last else look.pause, look.reason, *claimed.key, claimed.owner)
         return f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
     for wanted, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
         dues = sorted({due for due in map(float, text.split()) if due > claimed.at})

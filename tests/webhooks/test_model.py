@@ -132,12 +132,12 @@ class Tables:
     def settle(self, claim: Claim, now: float) -> None:
         """See `Store.settle`."""
         with self._at(now) as connection:
-            _table.end(connection, self._claims[claim.owner], "", [], 1.0)
+            _table.end(connection, [_table.End(self._claims[claim.owner], "", [], 1.0)])
 
     def fail(self, claim: Claim, states: list[str], now: float) -> None:
         """See `Store.fail`."""
         with self._at(now) as connection:
-            _table.end(connection, self._claims[claim.owner], "it has failed", states, 1.0)
+            _table.end(connection, [_table.End(self._claims[claim.owner], "it has failed", states, 1.0)])
 
     def next_due(self) -> float:
         """See `Store.next_due`."""
