@@ -31,9 +31,9 @@ def add_arguments(inbox: argparse.ArgumentParser) -> None:
     within = inbox.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the resources that wait for a look")
     listed.add_argument("--failed", action="store_true", help="only those that have failed 20 times")
-    shown = _add(within, "show", _show, "show why the last look failed, and which states were handled")
-    retried = _add(within, "retry", _retry, "make a resource due that has failed 20 times")
-    for parser in (shown, retried):
+    show = _add(within, "show", _show, "show why the last look failed, and which states were handled")
+    retry = _add(within, "retry", _retry, "make a resource due that has failed 20 times")
+    for parser in (show, retry):
         parser.add_argument("id", metavar="ID", help="the id of the resource, such as ORD...")
 
 
@@ -50,13 +50,13 @@ def _run(options: argparse.Namespace) -> int:
     from paymentsdk.webhooks import Inbox
 
     command: _Command = options.command
-    where = options.file or os.environ.get(_VARIABLE) or ""
-    if not is_dsn(where) and not (where and check_path("--file", where).is_file()):
-        raise FileNotFoundError(f"there is no inbox {where or 'named'}; say where it is with --file, or {_VARIABLE}")
+    database = options.file or os.environ.get(_VARIABLE) or ""
+    if not is_dsn(database) and not (database and check_path("--file", database).is_file()):
+        raise FileNotFoundError(f"there is no inbox {database or 'named'}; say where it is with --file, or {_VARIABLE}")
 
     async def run() -> Output:
         try:
-            return await command(Inbox(where), options)
+            return await command(Inbox(database), options)
         finally:
             await close_shared()
 

@@ -172,9 +172,9 @@ def _end(connection: Connection, look: End) -> str:
         is_last = claimed.attempt >= TRIES
         connection.fetch(_RELEASE, 0, NEVER if is_last else look.pause, look.reason, *claimed.key, claimed.owner)
         return f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
-    for wanted, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
+    for looks, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
         dues = sorted({due for due in map(float, text.split()) if due > claimed.at})
-        ready = now if wanted > claimed.wanted else next(iter(dues), None)
+        ready = now if looks > claimed.wanted else next(iter(dues), None)
         connection.fetch(_SETTLE, claimed.wanted, ready, _text_of(dues), *claimed.key)
     return "is handled"
 
@@ -203,9 +203,9 @@ def handled(connection: Connection, key: Key) -> dict[str, int | None]:
 
 def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
     """Return a page of rows, each with the states that were handled."""
-    where = f"ready IS NOT NULL AND attempt >= {TRIES if failed else 0}" if id is None else "id = %s"
+    condition = f"ready IS NOT NULL AND attempt >= {TRIES if failed else 0}" if id is None else "id = %s"
     values = () if id is None else (id,)
-    page = connection.fetch(f"{_LIST} {where} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
+    page = connection.fetch(f"{_LIST} {condition} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
     marks = ", ".join(["%s"] * len(page)) or "NULL"
     states: dict[Row, list[str]] = defaultdict(list)
     statement = f"SELECT seller, topic, id, state FROM paymentsdk_fence WHERE id IN ({marks}) ORDER BY number"
@@ -223,15 +223,13 @@ def depth(connection: Connection) -> dict[str, tuple[int, float | None]]:
 def fence(claimed: Claimed, state: str, updated: int | None) -> str:
     """Return the statement that fails if *state* was handled, is older than what was handled, or is not *claimed*."""
     seller, topic, id_ = (f"'{value}'" for value in claimed.key)
-    where = f"seller = {seller} AND topic = {topic} AND id = {id_}"
+    key = f"seller = {seller} AND topic = {topic} AND id = {id_}"
     moment = "NULL" if updated is None else str(updated)
-    number = (
-        f"(SELECT CASE WHEN max(updated) > {moment} THEN NULL ELSE count(*) END FROM paymentsdk_fence WHERE {where})"
-    )
+    number = f"(SELECT CASE WHEN max(updated) > {moment} THEN NULL ELSE count(*) END FROM paymentsdk_fence WHERE {key})"
     return (
         "INSERT INTO paymentsdk_fence (seller, topic, id, state, updated, number) VALUES "
         f"({seller}, {topic}, {id_}, '{state}', {moment}, {number} + "
-        f"(SELECT 0 FROM paymentsdk_inbox WHERE {where} AND owner = '{claimed.owner}'))"
+        f"(SELECT 0 FROM paymentsdk_inbox WHERE {key} AND owner = '{claimed.owner}'))"
     )
 
 

@@ -176,9 +176,9 @@ class Webhook(HiddenRepr):
         text, signed = _filled(manifest, values)
         self._check(text.encode(), _decoded(bytes.fromhex, signatures))
         topic, _, event, seller = _about(body)
-        named = fields.get("topic") or fields.get("type")
+        topics = fields.get("topic") or fields.get("type")
         return Notification(
-            topic=_text(named[0]) if named else topic,
+            topic=_text(topics[0]) if topics else topic,
             id=values["id"] or None,
             event=event,
             seller=seller,
@@ -238,7 +238,7 @@ def _decoded(decode: Callable[[str], bytes], signatures: Iterable[str]) -> list[
         raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
 
 
-def _single(values: list[str] | None, where: str) -> str:
+def _single(values: list[str] | None, place: str) -> str:
     """Return the one value of *values*, or an empty text.
 
     Raises:
@@ -247,7 +247,7 @@ def _single(values: list[str] | None, where: str) -> str:
     if not values or values == [""]:
         return ""
     if len(values) > 1 or not _PART.fullmatch(values[0]):
-        raise InvalidSignature("malformed", f"{where} must be one value of letters, digits, '.', '_' and '-'")
+        raise InvalidSignature("malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
     return values[0]
 
 
