@@ -19,7 +19,6 @@ from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, tota
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import DEFAULT_PAYER, Table
-from paymentsdk.sandbox._signers import WebhookRequest
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._webhooks import DELIVERIES
@@ -120,7 +119,7 @@ def pay_order(platform: Platform, order_id: str, body: PayRequest) -> object:
 @command("POST", "provision")
 async def provision(platform: Platform, body: ProvisionRequest) -> object:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
-    for _ in make_orders(platform.context(_tenant(platform, body.tenant)), body):
+    for _ in make_orders(platform.context(tenant_of(platform, body.tenant)), body):
         await asyncio.sleep(0)
     return {"orders": body.orders}
 
@@ -160,7 +159,7 @@ def preferences(platform: Platform) -> object:
 
 
 def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str, object]:
-    seller = _tenant(platform, preference.collector_id)
+    seller = tenant_of(platform, preference.collector_id)
     opened = platform.store.find(_records.MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
     come_to = opened[0].merchant_order.order_status if opened else None
     return {
@@ -204,7 +203,7 @@ def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
 @command("POST", "tenants/{id}/authorize")
 def authorize(platform: Platform, user_id: str) -> object:
     """Have a seller consent, and return the new authorization code."""
-    return {"code": platform.authorize(_tenant(platform, user_id))}
+    return {"code": platform.authorize(tenant_of(platform, user_id))}
 
 
 class DiscountRequest(ControlStruct):
@@ -217,44 +216,16 @@ class DiscountRequest(ControlStruct):
 @command("POST", "tenants/{id}/discounts")
 def promise_discount(platform: Platform, user_id: str, body: DiscountRequest) -> object:
     """Promise a discount of a seller, so that wallet payments may use its code."""
-    promised = platform.promise_discount(body.code, _tenant(platform, user_id))
+    promised = platform.promise_discount(body.code, tenant_of(platform, user_id))
     return {"discount_promises": promised.discount_promises}
 
 
-def _tenant(platform: Platform, user_id: int | str | None) -> _records.Tenant:
+def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     """Return a seller, the first one by default."""
     tenant = platform.find_tenant(user_id)
     if tenant is None:
         raise Rejected(404, "not_found", "there is no such seller")
     return tenant
-
-
-@command("POST", "tenants/{id}/webhooks")
-def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> object:
-    """Register a webhook of a seller (`x-beyond-contract`); the response has its secret."""
-    return platform.webhooks.add(body, _tenant(platform, user_id))
-
-
-@command("GET", "tenants/{id}/webhooks")
-def webhooks(platform: Platform, user_id: str) -> object:
-    """List the webhooks of a seller, with their secrets."""
-    return platform.webhooks.list(_tenant(platform, user_id))
-
-
-@command("DELETE", "tenants/{id}/webhooks/{webhook}")
-def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> object:
-    """Remove a webhook."""
-    for webhook in platform.webhooks.list(_tenant(platform, user_id)):
-        if webhook.id == webhook_id:
-            platform.webhooks.remove(webhook)
-            return webhook
-    raise Rejected(404, "not_found", "the seller has no such webhook")
-
-
-@command("POST", "deliveries/{id}/redeliver")
-def redeliver(platform: Platform, delivery_id: str) -> object:
-    """Send a notification once more, also to a webhook that a 410 has disabled."""
-    return platform.webhooks.redeliver(delivery_id)
 
 
 class RevokeRequest(ControlStruct):
@@ -280,7 +251,7 @@ class NewPlanRequest(PlanRequest):
 @command("POST", "plans")
 def create_plan(platform: Platform, body: NewPlanRequest) -> object:
     """Make a plan."""
-    return platform.create_plan(body, _tenant(platform, body.tenant))
+    return platform.create_plan(body, tenant_of(platform, body.tenant))
 
 
 class SubscribeRequest(ControlStruct):

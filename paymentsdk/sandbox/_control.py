@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 from aiohttp import web
 
+from paymentsdk.sandbox import _webhook_commands  # noqa: F401 - it adds its commands
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode, read_command

@@ -1,0 +1,34 @@
+"""What the control API does to webhooks and deliveries, as `_commands.py` does the rest."""
+
+from paymentsdk.sandbox._commands import command, tenant_of
+from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._signers import WebhookRequest
+from paymentsdk.sandbox._wire import Rejected
+
+
+@command("POST", "tenants/{id}/webhooks")
+def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> object:
+    """Register a webhook of a seller (`x-beyond-contract`); the response has its secret."""
+    return platform.webhooks.add(body, tenant_of(platform, user_id))
+
+
+@command("GET", "tenants/{id}/webhooks")
+def webhooks(platform: Platform, user_id: str) -> object:
+    """List the webhooks of a seller, with their secrets."""
+    return platform.webhooks.list(tenant_of(platform, user_id))
+
+
+@command("DELETE", "tenants/{id}/webhooks/{webhook}")
+def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> object:
+    """Remove a webhook."""
+    for webhook in platform.webhooks.list(tenant_of(platform, user_id)):
+        if webhook.id == webhook_id:
+            platform.webhooks.remove(webhook)
+            return webhook
+    raise Rejected(404, "not_found", "the seller has no such webhook")
+
+
+@command("POST", "deliveries/{id}/redeliver")
+def redeliver(platform: Platform, delivery_id: str) -> object:
+    """Send a notification once more, also to a webhook that a 410 has disabled."""
+    return platform.webhooks.redeliver(delivery_id)
