@@ -229,9 +229,12 @@ def _manifest(signer: ManifestSigner, secret: str, values: Mapping[str, str], se
     timestamp = str(int(sent_at * (1000 if signer.unit == "milliseconds" else 1)))
     resource, request_id = values["id"], values["request_id"] if signer.request_id else ""
     values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
-    parts = re.findall(r"[^;]+;?", signer.manifest)
-    kept = (part for part in parts if all(values[name] for name in _PLACEHOLDER.findall(part)))
-    signed = _filled("".join(kept), values)
+    parts = (
+        part
+        for part in re.findall(r"[^;]+;?", signer.manifest)
+        if all(values[name] for name in _PLACEHOLDER.findall(part))
+    )
+    signed = _filled("".join(parts), values)
     signature = hmac.digest(secret.encode(), signed.encode(), hashlib.sha256).hex()
     return {signer.header: f"ts={timestamp},v1={signature}"} | ({_REQUEST_ID: request_id} if request_id else {})
 

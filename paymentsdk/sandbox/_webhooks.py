@@ -210,18 +210,18 @@ class Webhooks:
             Rejected: There is no such delivery, or an attempt at it is under way.
         """
         with self._store.transaction():
-            kept = self._store.get(DELIVERIES, delivery)
-            if kept is None:
+            stored = self._store.get(DELIVERIES, delivery)
+            if stored is None:
                 raise Rejected(404, "not_found", f"there is no delivery {delivery!r}")
             if delivery in self._in_flight:
                 raise Rejected(409, "in_flight", "an attempt is under way: wait for its end")
-            context = self._context_of(self._store.get(TENANTS, str(kept.tenant)))
+            context = self._context_of(self._store.get(TENANTS, str(stored.tenant)))
             for webhook in self.registered:
-                if webhook.id == kept.webhook and webhook.disabled:
+                if webhook.id == stored.webhook and webhook.disabled:
                     self._keep(context, replace(webhook, disabled=False))
-            again = _wait(context, replace(kept, status="waiting", due=context.now, out_of_line=True))
-            self._continue(context, kept.line)
-            return again
+            redelivered = _wait(context, replace(stored, status="waiting", due=context.now, out_of_line=True))
+            self._continue(context, stored.line)
+            return redelivered
 
     # --- for the sender ------------------------------------------------------------------------------------------
 
