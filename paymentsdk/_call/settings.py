@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _PORTS = {"http": 80, "https": 443}
+#: The resolver drops the higher bits of a larger one: the token would go to another server.
+_LAST_PORT = 65535
 #: The scheme, the host, the port and the path.
 _BASE_URL = re.compile(
     r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_~]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9.\-_~%]+)*/?)\Z"
@@ -152,7 +154,7 @@ def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
             address that cannot be read: there may be a password in it.
     """
     match = _BASE_URL.match(base_url) if isinstance(base_url, str) else None
-    if match is None:
+    if match is None or not 0 < int(match[3] or _PORTS[match[1]]) <= _LAST_PORT:
         reason = "must be an http or https address without query, such as https://api.example.com"
         raise RequestInvalid("base_url", reason)
     scheme, host, port = match[1], match[2].lower(), int(match[3] or _PORTS[match[1]])

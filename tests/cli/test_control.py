@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -24,7 +23,7 @@ from paymentsdk.resources.preferences import (
     PreferenceItemRequest,
     PreferenceRequest,
 )
-from paymentsdk.sandbox import FaultRule, Sandbox, describe_policies
+from paymentsdk.sandbox import Sandbox, describe_policies
 
 
 @pytest.fixture
@@ -412,21 +411,3 @@ def test_what_speaks_no_http_is_no_sandbox(capsys):
         thread.join()
 
     assert "has not responded (" in line
-
-
-@pytest.mark.control("paymentsdk.cli._output._shown", lambda line, stream: line)
-@pytest.mark.parametrize("command", ["policies", "faults"])
-def test_what_is_listed_fits_a_terminal(sandbox, monkeypatch, capsys, command):
-    """Within its columns, broken between words; what goes on is indented. In a pipe, each entry is one line."""
-    rule = FaultRule(effect="refuse", operation="merchant_orders.search", status=418, code="teapot", times=9, seed=3)
-    sandbox.faults.add(rule)
-    main(["sandbox", command])
-    piped = capsys.readouterr().out.splitlines()
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    main(["sandbox", command])
-    lines = capsys.readouterr().out.splitlines()
-
-    assert max(map(len, lines)) <= 60 < max(map(len, piped))
-    assert " ".join(piped).split() == " ".join(lines).split()
-    assert any(line.startswith("    ") for line in lines)

@@ -147,6 +147,8 @@ async def test_a_copy_goes_where_its_client_goes() -> None:
         "http://h:-1",
         "http://h:80:80",
         "http://h:",
+        "http://h:0",
+        "http://h:65536",
         "http://h:8x",
         "http://h:٨٠",
         "http://:80",

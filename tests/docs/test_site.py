@@ -263,7 +263,7 @@ ASKED = {
     "export csv": "reference/command-line.html#read-and-export-as-csv-or-json",
     "custom endpoint": "how-to/own-operations.html",
     "contribute": "index.html#run-the-examples",
-    "pdf": "reference/command-line.html#for-operations-of-your-own",
+    "pdf": "how-to/build-an-sdk.html#declare-the-operations",
     "verify webhook signature": "how-to/webhooks.html",
 }
 
