@@ -32,6 +32,7 @@ _IDLE = 30.0
 #: Seconds between two looks for rows that are kept long enough, and the longest pause between two tries.
 _HOUR = 3600.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 #: What stands in the text of a fence: neither a quote nor a mark for a value in any driver.
 _NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
 
@@ -123,9 +124,10 @@ class Look(Struct, frozen=True, eq=False):
     def fence(self, state: str, updated: datetime | None) -> str:
         """Return one SQL statement for the handler's own transaction in the same database, with any driver.
 
-        Run it first, without parameters, then do the work, then commit. The statement fails if the state was handled,
-        if a later state was handled, or if another worker has the resource now. Let its error pass: the work is rolled
-        back, and the worker reads the row again. If the state is handled, the look is done; else it is tried again.
+        Run it first, without parameters, then do the work, then commit before the handler returns: a look whose fence
+        was not committed has failed. The statement fails if the state was handled, if a later state was handled, or if
+        another worker has the resource now. Let its error pass: the work is rolled back, and the worker reads the row
+        again. If the state is handled, the look is done; else it is tried again.
 
         Args:
             state: What was read: 1 to 200 ASCII letters, digits and ``_.,=@/+-``; see `state_of`. A state is handled
@@ -136,8 +138,9 @@ class Look(Struct, frozen=True, eq=False):
         Raises:
             RequestInvalid: *state* has other characters, or *updated* has no time zone.
         """
-        self._notes.states.append(_check_name("state", state))
-        return _table.fence(self._claimed, state, _microseconds(updated))
+        statement = _table.fence(self._claimed, _check_name("state", state), _microseconds(updated))
+        self._notes.states.append(state)
+        return statement
 
 
 #: Looks at a resource.
@@ -206,7 +209,8 @@ class Inbox:
         key = _check_name("seller", seller), _check_name("topic", topic), _check_name("id", id)
         if due is not None and due.tzinfo is None:
             raise RequestInvalid("due", "must have a time zone")
-        item = key, None if due is None else due.timestamp()
+        # Later or earlier ones, such as `datetime.max`, could not be read as a date again.
+        item = key, None if due is None else min(max(due.timestamp(), 0.0), _LATEST)
         await self._lane.run_together(_table.put, item, Kind.STATEMENT)
 
     def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AbstractAsyncContextManager[None]:
@@ -329,8 +333,11 @@ class _Worker(Struct, eq=False):
             async with timeout:
                 await self.handle(look)
         except asyncio.CancelledError:
-            self.lane.run(partial(_table.give_back, claimed=claimed))
-            raise
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                self.lane.run(partial(_table.give_back, claimed=claimed))
+                raise
+            reason = "the handler awaited something that was cancelled"
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             reason = f"it took longer than its lease, {self.lease:g} s" if timeout.expired() else describe(error)
         if not reason and notes.is_stale:
@@ -339,9 +346,9 @@ class _Worker(Struct, eq=False):
         try:
             outcome = await self.lane.run_together(_table.end, End(claimed, reason, notes.states, pause))
         except ConnectionError as error:
-            outcome, reason = "is looked at again after its lease", str(error)
-        if reason:
-            logger.warning("inbox: %r %s: %s", look, outcome, reason)
+            outcome = f"is looked at again after its lease: {error}"
+        if outcome:
+            logger.warning("inbox: %r %s", look, outcome)
 
 
 def state_of(order: Order) -> str:

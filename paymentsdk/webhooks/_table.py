@@ -53,10 +53,12 @@ _CREATE = (
 )
 _KEY = "seller = %s AND topic = %s AND id = %s"
 _COLUMNS = {"seller": "text", "topic": "text", "id": "text", "looks": "bigint", "due": "float8", "dues": "text"}
-#: While a resource is in hand, or waits after a failure, `ready` stays: the end of that leads to the next look.
+#: While a resource is in hand, or waits after a failure, `ready` stays: the end of that leads to the next look. A `due`
+#: that has passed is a look, too: the one that is under way may have read before.
 _PUT = (
     "INSERT INTO {table} (seller, topic, id, wanted, seen, attempt, owner, ready, dues, reason, since) "
-    "SELECT new.seller, new.topic, new.id, new.looks, 0, 0, '', coalesce(new.due, new.now), new.dues, '', new.now "
+    "SELECT new.seller, new.topic, new.id, new.looks + CASE WHEN new.due <= new.now THEN 1 ELSE 0 END, "
+    "0, 0, '', coalesce(new.due, new.now), new.dues, '', new.now "
     "FROM {rows} WHERE true ON CONFLICT (seller, topic, id) DO UPDATE SET wanted = {table}.wanted + excluded.wanted, "
     "since = CASE WHEN {table}.wanted > {table}.seen THEN {table}.since ELSE excluded.since END, "
     "dues = CASE WHEN {position}({table}.dues, excluded.dues) > 0 THEN {table}.dues "
@@ -160,23 +162,27 @@ class End(Struct, frozen=True):
 
 
 def end(connection: Connection, ends: Sequence[End]) -> list[str]:
-    """End looks, in one order, so that none waits in a circle; return what comes of each."""
+    """End looks, in one order, so that none waits in a circle; return what the log says of each, if anything."""
     outcomes = {look.claimed: _end(connection, look) for look in sorted(ends, key=lambda look: look.claimed.key)}
     return [outcomes[look.claimed] for look in ends]
 
 
 def _end(connection: Connection, look: End) -> str:
     """End a look. If its fences are all there, it has not failed: its states are handled, by whichever handler."""
-    claimed = look.claimed
-    if look.reason and not (look.states and set(look.states) <= handled(connection, claimed.key).keys()):
+    claimed, reason = look.claimed, look.reason
+    is_fenced = bool(look.states) and set(look.states) <= handled(connection, claimed.key).keys()
+    if look.states and not is_fenced:  # Also without an error: a handler that does not commit has done nothing.
+        reason = reason or "its fence was not committed"
+    if reason and not is_fenced:
         is_last = claimed.attempt >= TRIES
-        connection.fetch(_RELEASE, 0, NEVER if is_last else look.pause, look.reason, *claimed.key, claimed.owner)
-        return f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
+        connection.fetch(_RELEASE, 0, NEVER if is_last else look.pause, reason, *claimed.key, claimed.owner)
+        outcome = f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
+        return f"{outcome}: {reason}"
     for looks, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
         dues = sorted({due for due in map(float, text.split()) if due > claimed.at})
         ready = now if looks > claimed.wanted else next(iter(dues), None)
         connection.fetch(_SETTLE, claimed.wanted, ready, _text_of(dues), *claimed.key)
-    return "is handled"
+    return f"is handled: {reason}" if reason else ""
 
 
 def give_back(connection: Connection, claimed: Claimed) -> None:

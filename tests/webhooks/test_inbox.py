@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 
@@ -333,6 +333,70 @@ async def test_an_error_behind_the_fence_is_not_tried_again(
 
     assert await shop.sales() == [("ORD1", "processed")]
     assert "attempt=1) is handled: OSError" in caplog.text
+
+
+async def test_a_moment_that_has_passed_leads_to_another_look(world: World, until: Until) -> None:
+    """A look that is under way may have read before it: so it is followed by another, as after a message."""
+
+    async def handle(look: Look) -> None:
+        await world.note(look)
+        if len(world.looks) == 1:
+            await world.inbox.put("77", "orders", "ORD1", due=NOON)
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        await until(lambda: len(world.looks) == 2)
+
+
+@pytest.mark.parametrize("due", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=timezone.max)])
+async def test_any_moment_can_be_listed(world: World, due: datetime) -> None:
+    """Of the ends of the calendar, too."""
+    await world.inbox.put("77", "orders", "ORD1", due=due)
+
+    [row] = await world.inbox.rows()
+    assert row.due in {datetime(9999, 12, 31, tzinfo=UTC), datetime.fromtimestamp(0, UTC)}
+
+
+async def test_a_handler_that_does_not_commit_has_failed(
+    world: World, shop: Shop, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its work is gone, so the resource is looked at again."""
+
+    async def handle(look: Look) -> None:
+        statement = look.fence("processed", NOON)
+        await world.note(look)
+        if look.attempt == 2:
+            await shop.run(statement, "INSERT INTO sale VALUES ('ORD1', 'processed')")
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        await until(lambda: world.looks)
+        await world.is_at("waiting")
+        world.now += 1
+        await world.is_quiet()
+
+    assert await shop.sales() == [("ORD1", "processed")]
+    assert "attempt=1) is tried again: its fence was not committed" in caplog.text
+
+
+async def test_what_a_handler_awaits_may_be_cancelled(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has cancelled the look: it has failed, with a pause, a number and a line in the log."""
+
+    async def handle(look: Look) -> None:
+        task = asyncio.ensure_future(asyncio.Event().wait())
+        task.cancel()
+        await task
+
+    await world.inbox.put("77", "orders", "ORD1")
+    async with world.inbox.handling(handle, every=EVERY):
+        for _ in range(2000):
+            [row] = await world.inbox.rows()
+            if row.reason:
+                break
+            await asyncio.sleep(EVERY)
+
+    assert (row.status, row.attempt) == ("waiting", 1)
+    assert "attempt=1) is tried again: the handler awaited something that was cancelled" in caplog.text
 
 
 async def test_the_end_waits_for_looks_and_begins_none(world: World, until: Until) -> None:
