@@ -34,7 +34,7 @@ from paymentsdk.sandbox._wire import encode
 
 #: Seconds between two looks at what is due, once there has been a webhook.
 _TICK = 0.25
-#: Attempts at once for each webhook.
+#: Attempts at once for each webhook, and for the addresses in the preferences of each seller.
 _MOST_AT_ONCE = 16
 #: Bytes of a response, and seconds for them, after which its connection is closed instead of used again.
 _MOST_READ, _READ_SECONDS = 65_536, 1.0
@@ -71,7 +71,7 @@ class Sender:
         self._woken = asyncio.Event()
         self._ended: list[tuple[SellerContext, Delivery, Attempt]] = []
         self._attempts: set[asyncio.Task[None]] = set()
-        self._slots: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
+        self._slots: dict[tuple[int, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
 
     async def run(self) -> None:
         """Wait for the first webhook or delivery; then send what is due, also while no request comes."""
@@ -122,7 +122,7 @@ class Sender:
     async def _attempt(self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery) -> None:
         faults = () if delivery.attempts else delivery.faults
         attempt, times = Attempt(), ("lost" not in faults) + ("duplicated" in faults)
-        async with self._slots[delivery.webhook]:
+        async with self._slots[delivery.tenant, delivery.webhook]:
             for _ in range(times):
                 attempt = await self._post(session, context, delivery, faults)
         self._ended.append((context, delivery, attempt))

@@ -605,6 +605,27 @@ async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
     assert "no response within 1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
 
 
+async def test_a_receiver_of_one_seller_does_not_hold_up_another_seller(shop, plain):
+    """Also of the addresses in preferences: the attempts of each seller are counted apart."""
+    shop.sandbox.change_policies({"notification_url": "deliver", "notification_timeout": "PT1H"})
+    body = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 10}], "notification_url": shop.receiver.url}
+
+    async def hang(request: web.Request) -> web.Response:
+        await shop.receiver.over.wait()
+        return web.Response()
+
+    async def open_checkout(**options: object) -> None:
+        response = await plain("POST", "/checkout/preferences", body, **options)
+        shop.sandbox.buyer.open_checkout(response.json["id"])
+
+    shop.receiver.responses = [hang] * 16
+    for _ in range(17):
+        await open_checkout()
+    await shop.until(lambda: len(shop.receiver.requests) == 16)
+    await open_checkout(token=shop.sandbox.describe(shop.sandbox.create_tenant()).access_token)
+    await shop.until(lambda: len(shop.receiver.requests) == 17)
+
+
 @pytest.mark.parametrize("size", [None, 500_000_000], ids=["endless", "500 MB"])
 async def test_a_response_without_an_end_does_no_harm(shop, size):
     """Its status counts; the rest of it is not read, and the next delivery goes over another connection."""
