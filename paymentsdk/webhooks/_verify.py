@@ -94,7 +94,8 @@ class Webhook(HiddenRepr):
         Raises:
             RequestInvalid: A secret or the tolerance is invalid.
         """
-        return cls(tuple(_standard_key(masked(secret)) for secret in secrets), tolerance, _STANDARD[2], None)
+        secrets = tuple(map(masked, secrets))
+        return cls(tuple(map(_standard_key, secrets)), tolerance, _STANDARD[2], None)
 
     @classmethod
     def manifest(cls, *secrets: str, header: str, manifest: str, tolerance: float = 300) -> Webhook:
@@ -113,12 +114,13 @@ class Webhook(HiddenRepr):
         Raises:
             RequestInvalid: A secret, the manifest, the name of the header or the tolerance is invalid.
         """
+        secrets = tuple(map(masked, secrets))
         check_name(header, "header")
         unknown = set(_PLACEHOLDER.findall(manifest)) - set(_PLACEHOLDERS)
         if unknown or "{ts}" not in manifest:
             raise RequestInvalid("manifest", f"must contain {{ts}}, and only the placeholders {_PLACEHOLDERS}")
         keys = []
-        for secret in map(masked, secrets):
+        for secret in secrets:
             if not isinstance(secret, str) or not secret:
                 raise RequestInvalid("secrets", "must be texts that are not empty")
             keys.append(masked(secret.encode()))
@@ -201,7 +203,7 @@ class Webhook(HiddenRepr):
 
     def _check(self, content: bytes, signatures: list[bytes]) -> None:
         for secret in self._secrets:
-            expected = hmac_digest(secret, content, "sha256")
+            expected = masked(hmac_digest(secret, content, "sha256"))
             for signature in signatures:
                 if compare_digest(expected, signature):
                     return
@@ -212,13 +214,13 @@ class Webhook(HiddenRepr):
 
 def _standard_key(secret: str) -> bytes:
     if isinstance(secret, str):
-        encoded = secret.removeprefix(_PREFIX)
+        encoded = masked(secret.removeprefix(_PREFIX))
         try:
-            key = _from_base64(encoded)
+            key = masked(_from_base64(encoded))
         except ValueError:
             key = b""
         if _SHORTEST_KEY <= len(key) <= _LONGEST_KEY and b64encode(key).decode() == encoded:
-            return masked(key)
+            return key
     raise RequestInvalid("secrets", f"must be {_PREFIX} and the base64 of 24 to 64 bytes") from None
 
 

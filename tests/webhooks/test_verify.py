@@ -276,3 +276,23 @@ def test_no_secret_shows(caplog: pytest.LogCaptureFixture) -> None:
     copy = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(copy, PaymentsError)
     assert (copy.reason, copy.detail) == ("mismatch", caught.value.detail)
+
+
+def test_no_rejected_secret_shows() -> None:
+    """No variable of this package has it, nor the signature that was expected."""
+    short, expected = SECRET[:20], hmac.digest(b"k" * 32, b"msg_1.1777896000." + BODY[:-1], "sha256")
+    calls = (
+        lambda: Webhook.standard(SECRET, short),
+        lambda: Webhook.standard(SECRET, tolerance=0),
+        lambda: Webhook.manifest(SECRET, header="x-signature", manifest="id:{id};"),
+        lambda: Webhook.manifest(SECRET, "", header="x-signature", manifest="id:{id};ts:{ts};"),
+        lambda: Webhook.standard(SECRET).verify(standard(), BODY[:-1]),
+    )
+    for call in calls:
+        with pytest.raises(PaymentsError) as caught:
+            call()
+        frames = traceback.walk_tb(caught.tb.tb_next.tb_next)  # Without those of this test.
+        shown = "".join(traceback.StackSummary.extract(frames, capture_locals=True).format())
+        assert " = " in shown
+        for text in (SECRET[6:], short[6:], repr(expected)[2:14]):
+            assert text not in shown
