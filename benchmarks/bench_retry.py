@@ -282,7 +282,6 @@ def _ours(subject: Subject) -> Iterator[Way]:
     if subject.writes:
         yield without("- the check of the body", through(subject.client(), changed(operation, codec="encoder")))
         yield without("- the random key", through(subject.client(clock=FixedKey())))
-        yield without("- the client's own limits", through(subject.client(), changed(operation, check=None)))
     yield without("- the gate after a 429", through(subject.client(flow=FlowControl(gate=False))))
     yield without("+ a rate that is learned", through(subject.client(flow=FlowControl(adaptive=True))))
     yield without("+ an observer", through(subject.client(observers=[_observe])))

@@ -87,13 +87,24 @@ CASELESS: set[type] = set()
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
     """Return the field *name*, in whatever case it came; bytes that are not valid text are replaced by `?`."""
-    value = headers.get(name)
-    if value is None and type(headers) not in CASELESS:
-        size, lower = len(name), name.lower()
-        # Most differ in their length already: an observer has every response searched.
-        value = next((headers[field] for field in headers if len(field) == size and field.lower() == lower), None)
+    try:
+        value = headers.get(name)
+        if value is None and type(headers) not in CASELESS:
+            size, lower = len(name), name.lower()
+            for field in headers:
+                # Most differ in their length already: an observer has every response searched.
+                if len(field) == size and field.lower() == lower:
+                    value = headers[field]
+                    break
+    except (AttributeError, TypeError):
+        # A transport of one's own has returned something else than a mapping of texts. Its response may still be an
+        # order, which must not be lost for that.
+        return None
+    if value is None:
+        return None
+    text = str(value)  # Such a transport may return a number.
     # A byte that is no UTF-8 comes as half a character, which no log could write.
-    return value if value is None or value.isascii() else value.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class SendFailed(Exception):  # noqa: N818 - a fixed public name
