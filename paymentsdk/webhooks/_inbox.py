@@ -197,7 +197,8 @@ class Inbox:
         Args:
             seller: The user id of the seller: from the address or the secret of the webhook, never from a body that is
                 not signed. 1 to 200 ASCII letters, digits and ``_.,=@/+-``, as *topic* and *id*.
-            topic: The topic, such as ``"orders"``.
+            topic: The topic, such as ``"orders"``; the same text each time, since a state is handled once for each
+                seller, topic and id. So take them from what is signed, or from what you know.
             id: The id of the resource.
             due: Look then, not now; with a time zone. Put each new order for its expiration: a notification that is
                 lost heals. All moments that were put are kept.

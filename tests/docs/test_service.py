@@ -208,7 +208,14 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, 
 
 
 async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
-    """The sandbox notifies the service, which reads the order and writes its states in its own table."""
+    """The sandbox notifies the service, which reads the order and writes its states in its own table.
+
+    A notification that somebody sends on to the address of another seller is looked at, and writes nothing.
+    """
+
+    def looked_at() -> bool:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+            return database.execute("SELECT ready FROM paymentsdk_inbox WHERE seller = '1'").fetchall() == [(None,)]
 
     def sales() -> list[tuple[str, str]]:
         with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
@@ -218,12 +225,14 @@ async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path,
     async with shop(str(tmp_path / "payments.db")) as opened:
         seller = sandbox.default_tenant().user_id
         sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/{seller}", secret=SECRET))
+        sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/1", secret=SECRET))
         status, sale = await opened.buy("table-7/1")
         assert status == 201
         await until(lambda: (sale["order"], "created") in sales())
         sandbox.buyer.pay(sale["order"])
         await until(lambda: (sale["order"], "processed") in sales())
         await until(lambda: {delivery.status for delivery in sandbox.webhooks.deliveries()} == {"delivered"})
+        await until(looked_at)
 
     assert sales() == [(sale["order"], "created"), (sale["order"], "processed")]
 
