@@ -179,11 +179,11 @@ class Inbox:
         keep: timedelta = timedelta(days=90),
         now: Callable[[], float] | None = None,
     ) -> None:
+        self._driver = _table.driver(database, now)
         if (duration := plain_duration(keep)) is None or duration <= timedelta(0):
             raise RequestInvalid("keep", "must be a timedelta above 0")
         self._keep = duration
         self._lease = float(check_seconds("lease", lease))
-        self._driver = _table.driver(database, now)
         self._lane = shared(self._driver, ConnectionError, _IDLE)
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
@@ -497,8 +498,10 @@ async def test_names_are_checked(tmp_path: Path, name: str) -> None:
 async def test_settings_are_checked(tmp_path: Path) -> None:
     """Settings that make no sense are rejected before anything is kept, and moments need a time zone."""
     for settings in ({"lease": 0}, {"keep": timedelta(0)}, {"keep": 7}):
-        with pytest.raises(RequestInvalid):
+        with pytest.raises(RequestInvalid) as caught:
             Inbox(tmp_path / "shop.db", **settings)
+        # With variables: the half-made inbox has to show itself.
+        traceback.TracebackException.from_exception(caught.value, capture_locals=True)
     inbox = Inbox(tmp_path / "shop.db")
     with pytest.raises(RequestInvalid, match="due: must have a time zone"):
         await inbox.put("77", "orders", "ORD1", due=NOON.replace(tzinfo=None))
