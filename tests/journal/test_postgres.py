@@ -250,12 +250,12 @@ async def test_a_row_that_somebody_has_locked_holds_no_other_up(dsn: str, record
 
 #: Stops itself while it holds the lock of a row: it reads a sealed body.
 STOPPED = """
-import asyncio, os, signal, sys
+import asyncio, os, signal, sys, threading
 from paymentsdk.journal import PostgresJournal
 
 def stop(body):
     os.kill(os.getpid(), signal.SIGSTOP)
-    return body
+    threading.Event().wait()  # This thread may run for a moment until the signal arrives.
 
 journal = PostgresJournal(sys.argv[1], seal=bytes, unseal=stop, timeout=600.0)
 asyncio.run(journal.renew(sys.argv[2], owner="p/1", lease=60))
