@@ -68,6 +68,10 @@ class Gate(Protocol):
 class Call(events.ObservedCall[B, R]):
     """One run of an intent: its deadline, its credential, and what its attempts have come to so far."""
 
+    sending: float
+    queued: float
+    queued_before: float
+
     def __init__(
         self,
         state: Runtime,

@@ -81,13 +81,14 @@ class ObservedCall(HiddenRepr, Generic[B, R]):
         #: When the call began, on the monotonic clock.
         self.started = started
         #: When the attempt under way began, on the monotonic clock.
-        self.sending = started
+        self.sending: float = started
         #: The number of the call, if it is observed: unique in the process.
         self.number = 0
         #: How many requests were sent or tried.
         self.attempts = 0
         #: Seconds that the attempt under way, and those before it, have waited for a permit.
-        self.queued = self.queued_before = 0.0
+        self.queued: float = 0.0
+        self.queued_before: float = 0.0
 
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
