@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         self, buffer: memoryview, release: Callable[[Connection], None], forget: Callable[[Connection], None]
     ) -> None:
         #: When it has been idle for too long, on the monotonic clock.
-        self.idle_until = 0.0
+        self.idle_until: float = 0.0
         self._buffer = buffer
         self._release = release
         self._forget = forget
