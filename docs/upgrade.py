@@ -59,6 +59,7 @@ What was public in 0.1 under another path:"""
 CHANGED = {
     "paymentsdk.events.Attempt": "`paymentsdk.events.AttemptEnded`, with more fields; 0.2 has both names",
     "paymentsdk.client.ClientOptions.observer": "`observers`; 0.2 has both",
+    "paymentsdk.client.ClientOptions.max_order_expiration": "nothing: the platform rejects a longer expiration",
     **{
         f"paymentsdk.resources.{search}.{old}": f"`{new}`"
         for search in ("invoices.InvoiceSearch", "plans.PlanSearch", "merchant_orders.MerchantOrderSearch")
