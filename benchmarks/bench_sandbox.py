@@ -1,23 +1,29 @@
-"""What the sandbox costs a test suite: to start it in process, and to create, pay and refund an order in it.
+"""What the sandbox costs a test suite: to import, to start and to ask it, and the life of an order in it.
 
 Client and sandbox share a process and an event loop and talk over a real socket, as they do in a test. *CPU* is that of
-both. An empty aiohttp server that is started and stopped shows how much of the start is the server's own.
+both. An empty aiohttp server that is started and stopped shows how much of the start is the server's own. Requests over
+raw sockets are compared with a plain aiohttp handler that answers the same bytes, in processes of their own.
+There *CPU* is that of the server. The notes say how many times its price they cost, and hold that to the bars.
 """
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
-from benchmarks import harness
-from benchmarks.harness import Options, Result, Trial
+from benchmarks import harness, sandbox_server
+from benchmarks.bench_import import process
+from benchmarks.harness import Options, Result, Row, Trial
 from paymentsdk import PaymentsClient
 from paymentsdk.resources.orders import (
     OrderConfigRequest,
@@ -31,24 +37,88 @@ from paymentsdk.sandbox import Sandbox
 #: Orders per sample; the first one, which opens the connection, is not counted.
 LIVES = 50
 AMOUNT = Decimal("50.00")
+#: Requests per sample of each kind, and how many are in flight.
+REQUESTS, IN_FLIGHT = 400, 16
+IMPORT, EMPTY_IMPORT, FIRST_START = "import", "import of aiohttp.web", "first start"
+_IMPORTS = {EMPTY_IMPORT: "import aiohttp.web", IMPORT: "import paymentsdk.sandbox"}
+#: A program that starts its first sandbox, and says how long that took.
+_FIRST = """
+import asyncio, time
+from paymentsdk.sandbox import Sandbox
+async def first():
+    wall, cpu = time.perf_counter(), time.process_time()
+    async with Sandbox():
+        print(time.perf_counter() - wall, time.process_time() - cpu)
+asyncio.run(first())
+"""
+#: What stands before and behind the name of a request: to the plain handler, in memory, in a file.
+_PLACES = (("plain ", ""), ("", ""), ("", ", with a file"))
+#: What is compared with what, by which metric, and the most it may be; throughput is the time of one request.
+BARS = (
+    ("GET", "plain GET", "cpu_ms", 3.2),
+    ("create", "plain create", "cpu_ms", 6.0),
+    ("create, with a file", "create", "wall_ms", 2.0),
+    ("GET, with a file", "GET", "wall_ms", 2.0),
+    (IMPORT, EMPTY_IMPORT, "cpu_ms", None),
+    (FIRST_START, EMPTY_IMPORT, "cpu_ms", None),
+)
 
 
 def run(options: Options) -> Result:
-    """Measure the start, and the life of an order in memory and in a file."""
+    """Measure import, start, requests and the life of an order, in memory and in a file."""
     lives = 2 if options.quick else LIVES
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, harness.compiled() as environment, ExitStack() as stack:
         files = (str(Path(folder, f"{number}.sqlite")) for number in range(1_000_000))
-        trials = {
+        trials: dict[str, Callable[[], Mapping[str, float]]] = {
             "start, an empty aiohttp server": partial(_run, start_empty),
             "start": partial(_run, partial(start, lambda: None)),
             "start, with a file": partial(_run, partial(start, lambda: next(files))),
             "create, pay, refund": partial(_run, partial(lives_of_orders, lambda: None, lives)),
             "create, pay, refund, with a file": partial(_run, partial(lives_of_orders, lambda: next(files), lives)),
+            **{what: partial(process, code, environment) for what, code in _IMPORTS.items()},
+            FIRST_START: partial(first_start, environment),
         }
+        if not options.only or set(options.only) & _REQUESTS:
+            trials |= requests(stack, str(Path(folder, "served.sqlite")), 20 if options.quick else REQUESTS)
         wanted = {what: once for what, once in trials.items() if not options.only or what in options.only}
         with harness.on_core(harness.cores()[0]):
             rows = harness.take_turns([Trial({"what": what}, once) for what, once in wanted.items()], options)
-    return harness.result("bench_sandbox", rows, options, orders=lives)
+    return harness.result("bench_sandbox", rows, options, notes=[*ratios(rows)], orders=lives)
+
+
+_REQUESTS = {f"{place[0]}{kind}{place[1]}" for kind in ("GET", "create") for place in _PLACES}
+
+
+def requests(stack: ExitStack, db: str, number: int) -> Mapping[str, Callable[[], Mapping[str, float]]]:
+    """Start the servers for as long as *stack* lasts; return what asks each of them *number* times."""
+    memory, file = stack.enter_context(sandbox_server.sandbox()), stack.enter_context(sandbox_server.sandbox(db))
+    file.answers()
+    plain = stack.enter_context(sandbox_server.plain(memory.answers()))
+    return {
+        f"{before}{kind}{after}": partial(server.per_request, kind, number, IN_FLIGHT)
+        for kind in ("GET", "create")
+        for (before, after), server in zip(_PLACES, (plain, memory, file), strict=True)
+    }
+
+
+def first_start(environment: dict[str, str]) -> Mapping[str, float]:
+    """Start a sandbox in a new process."""
+    command = [sys.executable, "-c", _FIRST]
+    ended = subprocess.run(  # noqa: S603 - our own
+        command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent, env=environment
+    )
+    wall, cpu = map(float, ended.stdout.split())
+    return {"wall_ms": wall * 1e3, "cpu_ms": cpu * 1e3}
+
+
+def ratios(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each bar."""
+    by_name = {row.key["what"]: row for row in rows}
+    for what, base, metric, most in BARS:
+        if what in by_name and base in by_name:
+            times = harness.ratio(by_name[what], by_name[base], metric)
+            bar = "" if most is None else f" (bar {most}: {'holds' if times <= most else 'MISSED'})"
+            yield f"{what}: {times:.2f} times {base}, {metric.removesuffix('_ms')}{bar}"
 
 
 def _run(measure: Callable[[], Awaitable[Mapping[str, float]]]) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from email.utils import format_datetime
 from functools import partial
 from itertools import count
@@ -39,6 +40,7 @@ from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
 from paymentsdk.sandbox._pipeline import REPLAYED, InFlight, ReceivedRequest, Reply, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._records import EPOCH
 from paymentsdk.sandbox._store import is_full
 from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
 from paymentsdk.transports.base import Request
@@ -55,6 +57,7 @@ _GATEWAY_PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1
 _LOOK = 0.05
 #: With this option a closed connection ends in a reset instead of an orderly goodbye.
 _NO_LINGER = struct.pack("ii", 1, 0)
+_SECOND = timedelta(seconds=1)
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
@@ -104,6 +107,8 @@ class Endpoints:
         self.stopping = asyncio.Event()
         self._in_flight = InFlight()
         self._numbers = count(1)
+        self._date = (0, "")
+        """The header of this name, and the second that it is of."""
         self._secrets = secrets_of([*OPERATIONS.values(), *platform.operations.values()])
 
     async def handle(self, operation: AnyOperation, request: web.Request) -> web.StreamResponse:
@@ -116,6 +121,7 @@ class Endpoints:
         except DisconnectedError:
             self._log_request(request, None)
             return reset_connection(request)
+        await self._platform.store.committed()
         sent = _with_faults(reply, received.hit)
         self._log_request(request, sent)
         return await self._send(request, sent, received.hit)
@@ -136,7 +142,8 @@ class Endpoints:
         """Read a request whole, with the token that its signature stands for, if it has one that is known here."""
         operation, headers = received.operation, request.headers
         received.body = await read(request)
-        received.path, received.query = dict(request.match_info), dict(request.query)
+        received.path = dict(request.match_info)
+        received.query = dict(request.query) if request.query_string else {}
         received.authorization = headers.get("Authorization", "")
         received.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         received.key = headers.get(operation.key_header)
@@ -205,7 +212,10 @@ class Endpoints:
         """Give every response the id of its request."""
         response.headers["X-Request-Id"] = self._id_of(request)
         # Clients count the age of their keys by it: it is the time of the clock that forgets them.
-        response.headers["Date"] = format_datetime(self._platform.clock.now(), usegmt=True)
+        now = self._platform.clock.now()
+        if (second := (now - EPOCH) // _SECOND) != self._date[0]:
+            self._date = second, format_datetime(now, usegmt=True)
+        response.headers["Date"] = self._date[1]
 
     def _id_of(self, request: web.Request) -> str:
         """Return the id of *request*, which it gets at the first look: aiohttp itself responds to some."""
@@ -218,30 +228,29 @@ class Endpoints:
 
         Where no operation has handled it, most likely its program has a wrong address.
         """
+        received, details = request.get(_RECEIVED), {}
+        if received:
+            # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+            beginning: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
+            details = {
+                "key": received.key,
+                "content_type": received.content_type,
+                "body": redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
+                "response": redact_body(beginning, self._secrets, grant=False),
+                "replayed": response is not None and REPLAYED in response.headers,
+                "faults": received.hit.effects,
+                "milliseconds": round((time.perf_counter() - received.began) * 1000, 3),
+            }
         line = RequestLine(
             at=self._platform.clock.now(),
-            operation=None,
+            operation=received.operation.name if received else None,
             method=request.method,
             path=redact_query(request.rel_url.raw_path_qs, self._secrets),
             status=None if response is None else response.status,
-            tenant=None,
+            tenant=received.tenant.user_id if received and received.tenant else None,
             request_id=self._id_of(request),
+            **details,
         )
-        if received := request.get(_RECEIVED):
-            # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            beginning: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
-            line = replace(
-                line,
-                operation=received.operation.name,
-                tenant=received.tenant and received.tenant.user_id,
-                key=received.key,
-                content_type=received.content_type,
-                body=redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
-                response=redact_body(beginning, self._secrets, grant=False),
-                replayed=response is not None and REPLAYED in response.headers,
-                faults=tuple(rule.effect for rule in received.hit.rules),
-                milliseconds=round((time.perf_counter() - received.began) * 1000, 3),
-            )
         self._platform.feed.log(line)
 
     @web.middleware
@@ -309,6 +318,8 @@ def _injected_error(operation: AnyOperation, rule: FaultRule) -> Rejected:
 
 def _with_faults(reply: Reply, hit: Hit) -> Reply | None:
     """Return what the faults in *hit* leave of *reply*, as it will be sent; `None` when nothing will be."""
+    if not hit.rules:
+        return reply
     if hit.first("lose_response_after_commit"):
         return None
     if rule := hit.first("html"):

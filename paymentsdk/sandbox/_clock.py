@@ -133,7 +133,7 @@ class Clock:
         return ClockState(ahead=state.ahead + length)
 
     def _machine(self) -> datetime:
-        return _whole_milliseconds(datetime.fromtimestamp(self._wall(), UTC))
+        return EARLIEST + timedelta(milliseconds=round(self._wall() * 1e6) // 1000)
 
 
 def _read(duration: str) -> timedelta:

@@ -97,6 +97,8 @@ async def read(request: web.Request) -> bytes:
         DisconnectedError: It did not come whole in time, if at all: nobody waits for ever for who has stopped sending.
     """
     try:
+        if request.content.is_eof():  # It is here: nothing to wait for.
+            return await request.read()
         async with asyncio.timeout(READ_TIMEOUT):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:

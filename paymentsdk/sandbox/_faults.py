@@ -225,6 +225,11 @@ class Hit(Struct, frozen=True):
 
     rules: tuple[FaultRule, ...] = ()
 
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What happens."""
+        return tuple([rule.effect for rule in self.rules])
+
     def of(self, effect: Effect) -> Iterator[FaultRule]:
         """Yield the rules with *effect*."""
         return (rule for rule in self.rules if rule.effect == effect)

@@ -85,8 +85,9 @@ class Feed:
 
     def log(self, line: RequestLine) -> None:
         """Keep *line*, and hand it to every watcher; *line* has its bodies whole."""
-        body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
-        line = replace(line, body=body, response=response)
+        if len(line.body) > LONGEST_BODY or len(line.response) > LONGEST_RESPONSE:
+            body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
+            line = replace(line, body=body, response=response)
         self.requests.append(line)
         self.publish(Event(kind="requests", tenant=line.tenant, document=line))
 
@@ -137,6 +138,8 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
         secrets: The names of credentials, in lower case; see `secrets_of`.
         grant: Whether it asks for a token.
     """
+    if not body:
+        return ""
     if not grant:
         secrets -= _OF_GRANT
     text = body.decode(errors="replace")
@@ -151,7 +154,7 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
 
 def redact_query(path: str, secrets: frozenset[str]) -> str:
     """Return *path* with a mask for the value of each parameter behind it that is one of *secrets*."""
-    return "&".join(_masked(part, secrets) for part in path.split("&"))
+    return "&".join(_masked(part, secrets) for part in path.split("&")) if "=" in path else path
 
 
 def _masked(part: str, secrets: frozenset[str]) -> str:

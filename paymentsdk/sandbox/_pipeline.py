@@ -107,7 +107,7 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     """
     operation = received.operation
     if not operation.authenticated:
-        body = _body(platform, received)
+        body = read_body(operation, received.body, received.content_type)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
         received.tenant = application(platform.store, body)
@@ -135,13 +135,6 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     if ("write" if operation.writes else "read") not in grant.scope.split():
         raise Rejected(403, "forbidden", f"the scope of the token is {grant.scope!r}")
     return tenant
-
-
-def _body(platform: Platform, received: ReceivedRequest) -> object:
-    """Return the body of a request as its Struct; of a request for a token also a form, if the policy says so."""
-    operation = received.operation
-    form = not operation.authenticated and platform.policies.token_body != "json"  # noqa: S105 - no password
-    return read_body(operation, received.body, received.content_type, form=form)
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
@@ -228,13 +221,15 @@ def replay(context: SellerContext, key: str, sent: str) -> SavedResponse | None:
 def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Reply:
     """Handle a request once per idempotency key: replay, or effect, ledger and saved response in one transaction.
 
+    The transaction is shared: wait for `Store.committed` before you respond, also with a rejection.
+
     Raises:
         Rejected: Nothing was done.
         RequestInvalid: Nothing was done: it breaks a rule.
     """
     operation = received.operation
     key = _checked_key(operation, received.key, platform.policies_of(tenant))
-    with platform.store.transaction():
+    with platform.store.transaction(shared=True):
         now = platform.clock.now()
         # A moment ago all that was due was done; what fell due since then comes before the request as well.
         platform.run_due(now)
@@ -254,13 +249,12 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
     request = ParsedRequest(
-        body=_body(platform, received),
-        content=received.body,
+        body=read_body(operation, received.body, received.content_type),
         path=received.path,
         query=read_query(operation, received.query),
         grant=received.grant,
         drift=drift.rows if drift else 0,
-        effects=tuple(rule.effect for rule in hit.rules),
+        effects=hit.effects,
     )
     # Of a thing which exists, the handler itself looks at the magic value.
     member = handler.magic.member if handler.magic and not handler.magic.later else None

@@ -226,6 +226,8 @@ class Platform:
         # Alone from here on: after a restore by another thread, what was due by the old time is not.
         with self.store.locked():
             until = until or self.clock.now()
+            if not self.store.is_due(until):
+                return ()
             happened: list[ClockEvent] = []
             runs: Counter[Due] = Counter()
             while self._run_some(until, _AT_ONCE, happened, runs):
@@ -237,6 +239,8 @@ class Platform:
 
         A request that comes in a break waits until all is done: none sees a part of what was due.
         """
+        if not (self._catching_up.locked() or self.store.is_due(self.clock.now())):
+            return ()
         happened: list[ClockEvent] = []
         runs: Counter[Due] = Counter()
         async with self._catching_up:

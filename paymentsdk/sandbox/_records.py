@@ -43,6 +43,7 @@ class Table(Generic[D]):
         columns: What searches look at, taken from the document.
         dates: The columns that searches sort by and bound; what has no date is found by none, and has no other either.
         rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
+        cached: Whether documents are kept decoded: each request needs them, and few requests change them.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Table(Generic[D]):
         columns: Mapping[str, Callable[[D], object]] | None = None,
         dates: Sequence[str] = (),
         rebase_links: Callable[[D, str], D] | None = None,
+        cached: bool = False,
     ) -> None:
         self.name = name
+        self.cached = cached
         self.rebase_links = rebase_links
         self.key = key
         self.columns: Mapping[str, Callable[[D], object]] = columns or {}
@@ -330,10 +333,10 @@ def plan_link(base_url: str, plan_id: str) -> str:
 
 
 def _rebased_order(record: OrderRecord, base_url: str) -> OrderRecord:
-    if not record.order.qr_data:
+    link = order_link(base_url, record.order.id)
+    if record.order.qr_data in {"", None, link}:
         return record
-    link = TypeResponse(qr_data=order_link(base_url, record.order.id))
-    return replace(record, order=replace(record.order, type_response=link))
+    return replace(record, order=replace(record.order, type_response=TypeResponse(qr_data=link)))
 
 
 def _rebased_preference(preference: Preference, base_url: str) -> Preference:
@@ -345,8 +348,10 @@ def _rebased_plan(plan: Plan, base_url: str) -> Plan:
     return replace(plan, init_point=plan_link(base_url, plan.id))
 
 
-TENANTS = Table("tenants", Tenant, key=lambda t: str(t.user_id), columns={"client_id": lambda t: t.client_id})
-GRANTS = Table("grants", Grant, key=lambda g: g.secret)
+TENANTS = Table(
+    "tenants", Tenant, key=lambda t: str(t.user_id), columns={"client_id": lambda t: t.client_id}, cached=True
+)
+GRANTS = Table("grants", Grant, key=lambda g: g.secret, cached=True)
 ORDERS = Table(
     "orders",
     OrderRecord,

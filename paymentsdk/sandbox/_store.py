@@ -3,12 +3,14 @@
 A document is a Struct, kept as JSON in the table of its noun, with the columns that searches look at beside it.
 """
 
+import asyncio
 import errno
+import math
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from decimal import localcontext
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
@@ -39,6 +41,10 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
 SCHEMA = 6
+#: Undoes what one of several shared transactions has written.
+_UNDO_PART = "ROLLBACK TO part"
+#: Documents that are kept decoded.
+_MOST_CACHED = 1_000
 #: What SQLite calls a database without a file.
 _IN_MEMORY = ":memory:"
 # Noun handlers may put moments of any class into their documents.
@@ -116,6 +122,13 @@ class Due(Struct, frozen=True, kw_only=True):
     id: str
 
 
+class _SharedCommit:
+    """A commit that requests in flight share."""
+
+    error: Exception | None = None
+    """Why it failed, and with it what all of them did."""
+
+
 class _Closed:
     """Stands where the connection of a store was that has been closed."""
 
@@ -139,7 +152,15 @@ class Store:
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
         self._inside = False
+        self._undo = ""
+        """The statement that undoes what the running transaction has written; empty if it has written nothing."""
+        self._shared: _SharedCommit | None = None
+        """The commit that shared transactions, which have ended, wait for."""
         self._after: list[Callable[[], None]] = []
+        self._next_due = -math.inf
+        """Nothing is due before it, in microseconds since 1970."""
+        self._cache: dict[tuple[str, str, int | None], Struct] = {}
+        """Documents of cached tables: by table, key, and the seller that they were asked for."""
         self._own: set[str] = set()
         """The tables of `Documents` that are there for sure."""
         if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
@@ -170,6 +191,7 @@ class Store:
     def close(self) -> None:
         """Let go of the file; whoever still asks gets a ``RuntimeError`` that says so."""
         with self._lock:
+            self._commit_shared()
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
 
@@ -188,32 +210,102 @@ class Store:
         return self._lock
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, shared: bool = False) -> Iterator[None]:
         """Commit everything that is done inside, or nothing; one inside another is a part of it.
 
         No amount is rounded inside, whatever decimal context the program has.
+
+        Args:
+            shared: Whether the commit may come later, together with others: wait for `committed` before you tell
+                anybody what was done or seen inside. In memory, the commit comes at once.
         """
         with self._lock:
             if self._inside:
                 yield
                 return
-            self._after.clear()
-            self._connection.execute("BEGIN IMMEDIATE")
-            # Only now: if it cannot begin, what comes next is no part of it.
+            shared = shared and self._path is not None
+            if not shared:
+                self._commit_shared()
+            callbacks = len(self._after)
             self._inside = True
             try:
                 with localcontext(money.EXACTLY):
                     yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._own.clear()
-                with suppress(sqlite3.OperationalError):  # On a full disk SQLite has rolled back by itself.
-                    self._connection.execute("ROLLBACK")
+                self._end(shared=shared)
+            except BaseException as error:
+                del self._after[callbacks:]
+                self._roll_back(error)
                 raise
             finally:
-                self._inside = False
-            for callback in self._after:
-                callback()
+                self._inside, self._undo = False, ""
+            if self._shared is None:
+                self._call_back()
+
+    def _end(self, *, shared: bool) -> None:
+        """End a transaction, and commit it unless it is *shared*."""
+        if self._undo == _UNDO_PART:
+            self._connection.execute("RELEASE part")
+        elif self._undo and shared:
+            self._shared = _SharedCommit()
+        elif self._undo:
+            self._connection.execute("COMMIT")
+
+    def _roll_back(self, error: BaseException) -> None:
+        """Undo what the running transaction has written."""
+        self._forget()
+        try:
+            if self._undo:
+                self._connection.execute(self._undo)
+        except sqlite3.OperationalError as failure:  # On a full disk SQLite has rolled back by itself, and all of it.
+            if self._shared:
+                self._shared.error = error if isinstance(error, Exception) else failure
+            self._shared = None
+            self._after.clear()
+
+    def _forget(self) -> None:
+        """Forget what is known of the rows."""
+        self._own.clear()
+        self._cache.clear()
+        self._next_due = -math.inf
+
+    def _commit_shared(self) -> None:
+        """Commit the shared transactions that have ended; if that fails, each `committed` says so."""
+        shared, self._shared = self._shared, None
+        if shared is None:
+            return
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            shared.error = error
+            self._after.clear()
+            self._undo = "ROLLBACK"
+            self._roll_back(error)
+            self._undo = ""
+        else:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        callbacks, self._after = self._after, []
+        for callback in callbacks:
+            callback()
+
+    async def committed(self) -> None:
+        """Return once the shared transactions that have ended are committed; those of all requests in flight at once.
+
+        Raises:
+            sqlite3.Error: The commit failed, and nothing of them was kept.
+        """
+        shared = self._shared
+        if shared is None:
+            return
+        try:
+            await asyncio.sleep(0)  # Meanwhile each of the others that are ready takes its turn.
+        finally:
+            with self._lock:
+                if self._shared is shared:
+                    self._commit_shared()
+        if shared.error:
+            raise shared.error
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call *callback* once the transaction is committed; never, if it is not."""
@@ -222,8 +314,16 @@ class Store:
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
         query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
-        rows = self._rows(query, (key, tenant))
-        return self._decoded(table, rows[0][0]) if rows else None
+        if not table.cached:
+            rows = self._read(query, (key, tenant))
+            return self._decoded(table, rows[0][0]) if rows else None
+        place = table.name, key, tenant
+        with self._lock:
+            if (document := self._cache.get(place)) is None and (rows := self._read(query, (key, tenant))):
+                if len(self._cache) >= _MOST_CACHED:
+                    self._cache.clear()
+                document = self._cache[place] = self._decoded(table, rows[0][0])
+        return cast("D | None", document)
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
         document = read_kept(stored, table.decode)
@@ -231,7 +331,7 @@ class Store:
 
     def owner(self, table: Table[D], key: str) -> int | None:
         """Return whose document *key* is."""
-        rows = self._rows(f"SELECT tenant FROM {table.name} WHERE key = ?", (key,))
+        rows = self._read(f"SELECT tenant FROM {table.name} WHERE key = ?", (key,))
         return rows[0][0] if rows else None
 
     def unused(self, table: Table[D], number: Callable[[], int]) -> int:
@@ -242,20 +342,25 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Keep *document*, in place of an older one with its key."""
-        self._rows(table.put, (tenant, table.key(document), *table.values(document), _encode(document)))
+        self._write(table.put, (tenant, table.key(document), *table.values(document), _encode(document)))
+        if table.cached:
+            self._cache.clear()
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*, and make that of `Documents` at the first look: they are not known before."""
         if isinstance(table, Documents) and table.name not in self._own:
             for statement in filter(None, table.create.split(";")):
-                self._rows(statement, ())
+                self._write(statement, ())
             self._own.add(table.name)
         return table
 
     def remove(self, table: Table[D], key: str, tenant: int) -> bool:
         """Forget the document *key*, and say whether there was one."""
         statement = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
-        return bool(self._rows(statement, (key, tenant)))
+        removed = self._write(statement, (key, tenant))
+        if table.cached:
+            self._cache.clear()
+        return bool(removed)
 
     def find(
         self,
@@ -282,7 +387,7 @@ class Store:
         else:
             table.check_column(order)
             sort = f"{order} {direction}, {ties}"
-        rows = self._rows(
+        rows = self._read(
             # Which rows it is, an index may know alone; only theirs are the documents that are read.
             f"SELECT document FROM {table.name} WHERE seq IN "
             f"(SELECT seq FROM {table.name}{clause} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
@@ -293,23 +398,23 @@ class Store:
     def count(self, table: Table[D], tenant: int | None, conditions: Sequence[Condition] = ()) -> int:
         """Return how many documents meet all *conditions*."""
         clause, values = table.where(tenant, conditions)
-        [(number,)] = self._rows(f"SELECT COUNT(*) FROM {table.name}{clause}", values)
+        [(number,)] = self._read(f"SELECT COUNT(*) FROM {table.name}{clause}", values)
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:
         """Write a line of the ledger; no line is ever changed."""
-        self._rows("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
+        self._write("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
     def ledger(self, tenant: int | None = None) -> list[bytes]:
         """Return the lines of the ledger, oldest first, as JSON."""
-        rows = self._rows("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
+        rows = self._read("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
         return [line for (line,) in rows]
 
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
         """Return the response that the idempotency key *key* has had *after* a moment."""
         # After the plus SQLite looks at no index: it is to go by the key.
         query = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
-        rows = self._rows(query, (tenant, key, as_column(after)))
+        rows = self._read(query, (tenant, key, as_column(after)))
         return SavedResponse._make(rows[0]) if rows else None
 
     def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
@@ -319,37 +424,48 @@ class Store:
         """
         # Two for each that comes: so there are never many more than the keys that are remembered.
         oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
-        self._rows(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
+        self._write(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
         values = (tenant, key, as_column(at), *saved)
-        self._rows("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", values)
+        self._write("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", values)
 
     def schedule(self, due: Due) -> None:
         """Have something happen at a moment."""
-        self._rows(
-            "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)",
-            (as_column(due.at), due.tenant, due.kind, due.id),
-        )
+        at = (due.at - EPOCH) // MICROSECOND
+        statement = "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)"
+        with self._lock:
+            self._write(statement, (at, due.tenant, due.kind, due.id))
+            self._next_due = min(self._next_due, at)
+
+    def is_due(self, until: datetime) -> bool:
+        """Whether something may be due up to *until*."""
+        return (until - EPOCH) // MICROSECOND >= self._next_due
 
     def take_due(self, until: datetime) -> Due | None:
         """Take out the first thing that is due up to *until*."""
         first = "SELECT seq FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1"
         statement = f"DELETE FROM due WHERE seq = ({first}) RETURNING at, tenant, kind, id"
-        for at, tenant, kind, name in self._rows(statement, (as_column(until),)):
-            return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
-        return None
+        with self._lock:
+            if not self.is_due(until):
+                return None
+            for at, tenant, kind, name in self._write(statement, (as_column(until),)):
+                return Due(at=EPOCH + at * MICROSECOND, tenant=tenant, kind=kind, id=name)
+            [(earliest,)] = self._read("SELECT min(at) FROM due", ())
+            self._next_due = math.inf if earliest is None else earliest
+            return None
 
     def setting(self, name: str, otherwise: T) -> T:
         """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
-        rows = self._rows("SELECT value FROM settings WHERE name = ?", (name,))
+        rows = self._read("SELECT value FROM settings WHERE name = ?", (name,))
         return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise
 
     def keep_setting(self, name: str, value: object) -> None:
         """Keep *value* under *name*."""
-        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, msgspec.json.encode(value)))
+        self._write("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, msgspec.json.encode(value)))
 
     def copy(self) -> sqlite3.Connection:
         """Return a copy of everything, in memory; `restore` takes it, and the caller closes it."""
         with self._lock:
+            self._commit_shared()
             backup = self._connection.backup  # Raises once the store is closed.
             copy = sqlite3.connect(_IN_MEMORY, check_same_thread=False)
             backup(copy)
@@ -358,10 +474,22 @@ class Store:
     def restore(self, copy: sqlite3.Connection) -> None:
         """Make everything as it was when the *copy* was made."""
         with self._lock:
+            self._commit_shared()
             copy.backup(self._connection)
-            self._own.clear()
+            self._forget()
 
-    def _rows(self, statement: str, values: Sequence[object]) -> list[Any]:
-        """Run one statement, and return its rows; in another thread's transaction it has no part."""
+    def _read(self, statement: str, values: Sequence[object]) -> list[Any]:
+        """Return the rows of a statement; in another thread's transaction it has no part."""
         with self._lock:
+            if not self._inside:  # Nobody sees what may be lost.
+                self._commit_shared()
             return self._connection.execute(statement, values).fetchall()
+
+    def _write(self, statement: str, values: Sequence[object]) -> list[Any]:
+        """Do what `_read` does with a statement that writes: the first one of a transaction begins it."""
+        with self._lock:
+            if self._inside and not self._undo:
+                begin, undo = ("SAVEPOINT part", _UNDO_PART) if self._shared else ("BEGIN IMMEDIATE", "ROLLBACK")
+                self._connection.execute(begin)
+                self._undo = undo
+            return self._read(statement, values)

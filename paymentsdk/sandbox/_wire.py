@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
 from http import HTTPStatus
-from typing import NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
-from urllib.parse import parse_qsl
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, ValidationError, field, inspect
@@ -44,7 +43,6 @@ TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
-_FORM = "application/x-www-form-urlencoded"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
@@ -62,10 +60,8 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False) -> object:
+def read_body(operation: AnyOperation, body: bytes, content_type: str) -> object:
     """Return *body* as the operation's Struct, or ``None`` where it has none. What says nothing of its type is JSON.
-
-    With *form*, a body may also be a form (`application/x-www-form-urlencoded`).
 
     Raises:
         RequestInvalid: It breaks a rule, or says that it is something other than JSON.
@@ -75,10 +71,6 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: 
     if operation.encoder is None and not operation.keyed:
         return None
     kind = content_type.lower()
-    if form and kind == _FORM:
-        parameters = parse_qsl(body.decode(errors="replace"), keep_blank_values=True)
-        _once_each(parameters)
-        kind, body = "", msgspec.json.encode(dict(parameters))
     if kind and not kind.endswith(("/json", "+json")) and body.strip():
         raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
     if operation.encoder is None:
@@ -114,7 +106,7 @@ def _reading() -> Iterator[None]:
         raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
 
 
-def _once_each(members: Sequence[tuple[str, object]]) -> None:
+def _once_each(members: list[tuple[str, object]]) -> None:
     """Reject a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
     names: set[str] = set()
     for name, _ in members:
@@ -315,6 +307,8 @@ class Rejected(Exception):  # noqa: N818 - it says what happened
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
 
 
+#: How a member is sent: its name, that on the wire, whether also as null, and its form if it has one.
+_Member: TypeAlias = tuple[str, str, bool, Callable[[object], object] | None]
 #: Writes the body of a rejection, which is sent with a message.
 Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 
@@ -324,24 +318,37 @@ def wire_form(value: object) -> object:
 
     A member that is ``None`` is left out, unless its Struct has no default for it, or `UNSET`: then it is sent as null.
     """
-    match value:
-        case Struct():
-            return {
-                name: member if form is None else form(member)
-                for attribute, name, always, form in _members(type(value))
-                if (member := getattr(value, attribute)) is not UNSET and (member is not None or always)
-            }
-        case dict():
-            return {name: wire_form(member) for name, member in value.items()}
-        case list() | tuple():
-            return [wire_form(item) for item in value]
-        case datetime():
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case Decimal() if value.same_quantum(_TENTH):
-            # Not by `quantize`, which goes by the decimal context of the program.
-            return Decimal((value.is_signed(), (*value.as_tuple().digits, 0), -2))
-        case _:
-            return value
+    kind: type = type(value)
+    return _writer(kind)(value)
+
+
+@cache
+def _writer(kind: type) -> Callable[[Any], object]:
+    """Return what brings values of a class into their form on the wire."""
+    if issubclass(kind, Struct):
+        return partial(_write_struct, _members(kind))
+    if issubclass(kind, dict):
+        return lambda value: {name: wire_form(member) for name, member in value.items()}
+    if issubclass(kind, list | tuple):
+        return lambda value: [wire_form(item) for item in value]
+    if issubclass(kind, datetime):
+        return lambda value: value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _write_amount if issubclass(kind, Decimal) else lambda value: value
+
+
+def _write_struct(members: Sequence[_Member], value: Struct) -> dict[str, object]:
+    return {
+        name: member if form is None else form(member)
+        for attribute, name, always, form in members
+        if (member := getattr(value, attribute)) is not UNSET and (member is not None or always)
+    }
+
+
+def _write_amount(value: Decimal) -> Decimal:
+    if not value.same_quantum(_TENTH):
+        return value
+    # Not by `quantize`, which goes by the decimal context of the program.
+    return Decimal((value.is_signed(), (*value.as_tuple().digits, 0), -2))
 
 
 #: What has another form on the wire, or holds what has.
@@ -355,9 +362,8 @@ _OTHERWISE = (
 )
 
 
-@cache
-def _members(form: type[Struct]) -> tuple[tuple[str, str, bool, Callable[[object], object] | None], ...]:
-    """Return how each member is sent: its name, that on the wire, whether also as null, and its form if it has one."""
+def _members(form: type[Struct]) -> tuple[_Member, ...]:
+    """Return how each member is sent."""
     members = [
         (member.name, member.encode_name, member.required or member.default is UNSET, _form_of(member.type))
         for member in fields(form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -380,3 +381,78 @@ def test_the_store_is_not_read_amid_the_transaction_of_another_thread():
     store.close()
 
     assert ([], [[b"{}"]]) == (amid, seen)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A store in a file, and the statements that SQLite runs."""
+    store, statements = Store([THINGS], str(tmp_path / "sandbox.db")), []
+    store._connection.set_trace_callback(statements.append)
+    yield store, statements
+    store.close()
+
+
+def put_shared(store: Store, name: str, error: Exception | None = None) -> None:
+    """Put a thing in a shared transaction, which fails with *error* if there is one."""
+    with store.transaction(shared=True):
+        store.put(THINGS, 1, Thing(name))
+        store.after_commit(lambda: store.append(1, name.encode()))
+        if error:
+            raise error
+
+
+async def test_requests_in_flight_share_a_commit(kept):
+    """Each waits for it, and what happens after a commit happens after that one; without a file it comes at once."""
+    store, statements = kept
+
+    async def request(number: int) -> bool:
+        put_shared(store, str(number))
+        before = statements.count("COMMIT")
+        await store.committed()
+        return before < statements.count("COMMIT")
+
+    assert all(await asyncio.gather(*map(request, range(16))))
+    assert 1 == statements.count("COMMIT")
+    assert [str(number).encode() for number in range(16)] == store.ledger()
+
+
+async def test_a_request_that_fails_undoes_nothing_of_others(kept):
+    """Whether it is the first, one amid others or the last; and nothing comes after a commit that it does not have."""
+    store, statements = kept
+    for name, error in (("a", KeyError()), ("b", None), ("c", KeyError()), ("d", None), ("e", KeyError())):
+        with suppress(KeyError):
+            put_shared(store, name, error)
+    await store.committed()
+
+    assert ["b", "d"] == [thing.name for thing in store.find(THINGS, 1)]
+    assert [b"b", b"d"] == store.ledger()
+    assert 1 == statements.count("COMMIT")
+
+
+@pytest.mark.parametrize("see", [lambda store: store.ledger(), lambda store: store.copy().close(), Store.close])
+async def test_nobody_else_sees_what_may_be_lost(kept, see):
+    """Whoever looks from outside of the requests commits first."""
+    store, statements = kept
+    put_shared(store, "a")
+    assert 0 == statements.count("COMMIT")
+
+    see(store)
+
+    assert 1 == statements.count("COMMIT")
+    await store.committed()
+
+
+async def test_a_shared_commit_that_fails_fails_for_all(kept):
+    """As on a full disk: every request is told, and nothing of any is kept."""
+    store, _ = kept
+    connection = store._connection
+    reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
+    connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
+    put_shared(store, "a")
+    put_shared(store, "b")
+    connection.execute("INSERT INTO parts VALUES ('of nothing')")
+
+    results = await asyncio.gather(store.committed(), store.committed(), return_exceptions=True)
+
+    assert [sqlite3.IntegrityError] * 2 == [type(result) for result in results]
+    assert ([], []) == (store.find(THINGS, 1), store.ledger())
