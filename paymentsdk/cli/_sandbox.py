@@ -1,32 +1,52 @@
-"""``paymentsdk sandbox``: the platform on localhost, until somebody ends it."""
+"""``paymentsdk sandbox``: the platform on localhost, until somebody ends it, or until a command has ended."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import shutil
 import signal
+import subprocess
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from paymentsdk._files import whole
 from paymentsdk.cli._control import DEFAULT_HOST, DEFAULT_PORT, add_control
-from paymentsdk.cli._parsing import file, pair, pairs
+from paymentsdk.cli._output import say
+from paymentsdk.cli._parsing import DONE, Commands, add_parser, file, pair, pairs
 from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
 
 _LARGEST_PORT = 65_535
 _EXAMPLES = """\
 examples:
   paymentsdk sandbox --db shop.db --policy cancel_from=any
+  paymentsdk sandbox --token TEST-ci exec -- npm test
   paymentsdk sandbox pay POS001
   paymentsdk sandbox advance PT20M
   paymentsdk sandbox faults add reset operation=orders.create times=1
 """
+#: Options of the first seller: which of its fields each pins, and what it is.
+_PINNED = {
+    "token": ("access_token", "access token of the first seller, which stays the same, such as TEST-ci"),
+    "client_id": ("client_id", "application of the first seller"),
+    "client_secret": ("client_secret", "secret of that application"),
+    "pos": ("external_pos_ids", "point of sale of the first seller"),
+}
+#: How a ready file begins: any other file is somebody's own.
+_READY = "BASE_URL="
+#: What shells say where there is no such command, and what they add to the number of a signal that has ended one.
+_NO_COMMAND, _SIGNALLED = 127, 128
+_ENV = [field.name for field in msgspec.structs.fields(SandboxInfo)]
 
 
 def add_arguments(sandbox: ArgumentParser) -> None:
-    """Add what `sandbox` takes, and the commands for one that runs."""
+    """Add what `sandbox` takes, and the commands within it."""
     sandbox.epilog = _EXAMPLES
     sandbox.usage = "%(prog)s [OPTIONS] [COMMAND ...]"
     add = sandbox.add_argument
@@ -36,11 +56,13 @@ def add_arguments(sandbox: ArgumentParser) -> None:
     public = "allow a --host that other machines can reach; nothing restricts what they can do"
     hosts = "let notifications be delivered to HOST besides this machine; can be repeated"
     links = "where buyers reach the sandbox: links and QR codes lead there"
+    ready = "write address and credentials to FILE as NAME=VALUE lines once the port is open; remove it at the end"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
-        add("--port", type=_port, default=DEFAULT_PORT, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"),
+        add("--port", type=_port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"),
         add("--db", type=file, metavar="FILE", help=db),
         add("--json", action="store_true", dest="as_json", help=line),
+        add("--ready-file", type=file, metavar="FILE", help=ready),
         add("--seed", type=int, metavar="N", help="make ids and random choices repeatable"),
         add("--policy", type=pair, action="append", default=[], dest="policies", metavar="NAME=VALUE", help=policy),
         add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),
@@ -49,9 +71,14 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--allow-host", action="append", default=[], dest="allow_hosts", metavar="HOST", help=hosts),
         add("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"),
     ]
+    for name, (_, meaning) in _PINNED.items():
+        variable = f"PAYMENTSDK_SANDBOX_{name.upper()}"
+        pinned_help, default = f"{meaning} (default: {variable})", os.environ.get(variable) or None
+        settings.append(add(_option(name), default=default, metavar=name.upper(), help=pinned_help))
     sandbox.set_defaults(run=_run, settings=settings)
-    title = "commands for a running sandbox"
-    add_control(sandbox.add_subparsers(title=title, metavar="COMMAND", prog=sandbox.prog))
+    commands = sandbox.add_subparsers(title="commands", metavar="COMMAND", prog=sandbox.prog)
+    _add_exec(commands)
+    add_control(commands)
 
 
 def _port(text: str) -> int:
@@ -60,32 +87,55 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _run(options: Namespace) -> int:
     """Run the sandbox that *options* ask for until SIGINT or SIGTERM; say once where it is, and return the exit code.
 
     Raises:
-        ArgumentTypeError: A policy is unknown, or the host can be reached by other machines and nobody said
-            ``--public``.
-        OSError: The host, the port or the file cannot be used.
+        ArgumentTypeError: An option has a value that it may not have, such as an unknown policy.
+        OSError: The host, the port or a file cannot be used.
     """
+    ready_file = Path(options.ready_file) if options.ready_file else None
+    if ready_file:
+        _clear(ready_file)
+    with _in_words_of(options):
+        asyncio.run(_listen(_make(options, DEFAULT_PORT), ready_file, as_json=options.as_json))
+    return DONE
+
+
+def _make(options: Namespace, port: int) -> Sandbox:
+    """Return the sandbox that *options* ask for, on *port* unless they name one."""
     settings: dict[str, Any] = {setting.dest: getattr(options, setting.dest) for setting in options.settings}
-    as_json, policies = settings.pop("as_json"), pairs(settings.pop("policies"))
+    del settings["as_json"], settings["ready_file"]
+    settings["port"] = port if options.port is None else options.port
+    settings["policies"] = pairs(options.policies)
+    pinned = {field: settings.pop(name) for name, (field, _) in _PINNED.items()}
+    if pinned["external_pos_ids"]:
+        pinned["external_pos_ids"] = (pinned["external_pos_ids"],)
+    return Sandbox(**settings, tenant={name: value for name, value in pinned.items() if value})
+
+
+@contextmanager
+def _in_words_of(options: Namespace) -> Iterator[None]:
+    """Say what is wrong with a start in the words of the command line."""
     try:
-        sandbox = Sandbox(**settings, policies=policies)
+        yield
     except ValueError as error:
-        words = str(error).replace("`public`", "--public").replace("public_url", "--public-url")
+        words = str(error).replace("`public`", "--public").replace("public_url", "--public-url").replace("[0]", "")
+        for name, (field, _) in _PINNED.items():
+            words = words.replace(f"$.{field}", _option(name)).replace(field, _option(name))
         raise ArgumentTypeError(words) from None
-    try:
-        asyncio.run(_listen(sandbox, as_json=as_json))
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        words = f"port {options.port} is in use; choose another with --port, or 0 for any that is free"
-        raise OSError(words) from None
-    return 0
+        port = DEFAULT_PORT if options.port is None else options.port
+        raise OSError(f"port {port} is in use; choose another with --port, or 0 for any that is free") from None
 
 
-async def _listen(sandbox: Sandbox, *, as_json: bool) -> None:
+async def _listen(sandbox: Sandbox, ready_file: Path | None, *, as_json: bool) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,9 +143,12 @@ async def _listen(sandbox: Sandbox, *, as_json: bool) -> None:
             loop.add_signal_handler(number, over.set)
     async with sandbox:
         info = sandbox.describe()
-        print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
-        with suppress(asyncio.CancelledError):  # It is what asyncio makes of a SIGINT that the loop does not handle.
-            await over.wait()
+        with _ready(ready_file, info):
+            print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
+            with suppress(
+                asyncio.CancelledError
+            ):  # It is what asyncio makes of a SIGINT that the loop does not handle.
+                await over.wait()
 
 
 def _for_people(info: SandboxInfo, clock: Clock) -> str:
@@ -116,3 +169,114 @@ export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
   refresh token         {info.refresh_token}
   dashboard             {info.base_url}/
 {time if clock.frozen or clock.state.ahead else ""}"""
+
+
+# --- for programs in any language --------------------------------------------------------------------------------
+
+
+def _variables(info: SandboxInfo) -> Mapping[str, str]:
+    """Return what a program finds in its environment, or in a ready file."""
+    members = {f"PAYMENTSDK_{name.upper()}": value for name, value in msgspec.structs.asdict(info).items()}
+    return {"BASE_URL": info.base_url, "ACCESS_TOKEN": info.access_token, **members}
+
+
+def _clear(ready_file: Path) -> None:
+    """Remove the ready file of a sandbox that was killed.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+    """
+    if not ready_file.exists():
+        return
+    if not (ready_file.is_file() and ready_file.read_bytes().startswith(_READY.encode())):
+        raise ArgumentTypeError(f"--ready-file: {ready_file} holds something else; name a file that is not there yet")
+    ready_file.unlink()
+
+
+@contextmanager
+def _ready(ready_file: Path | None, info: SandboxInfo) -> Iterator[None]:
+    """Write the ready file, and remove it at the end."""
+    if ready_file is None:
+        yield
+        return
+    with whole(ready_file, private=True) as unfinished:
+        unfinished.write_text(
+            "".join(f"{name}={value}\n" for name, value in _variables(info).items()), encoding="utf-8"
+        )
+    try:
+        yield
+    finally:
+        ready_file.unlink(missing_ok=True)
+
+
+def _add_exec(commands: Commands) -> None:
+    summary = "start a sandbox on a free port, run a command with its address and token, and end with its exit code"
+    about = "The command finds BASE_URL and ACCESS_TOKEN in its environment, and PAYMENTSDK_ with each of:\n  "
+    parser = add_parser(commands, "exec", summary, _exec, epilog=about + ", ".join(map(str.upper, _ENV)))
+    parser.usage = "paymentsdk sandbox [OPTIONS] exec [--env NAME=MEMBER] -- COMMAND [ARGUMENT ...]"
+    env_help = "one more variable, such as API_URL=base_url; can be repeated"
+    parser.add_argument("--env", type=_variable, action="append", default=[], metavar="NAME=MEMBER", help=env_help)
+    parser.add_argument("words", nargs="+", metavar="COMMAND", help="the program and its arguments, behind --")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, member = pair(text)
+    if member not in _ENV:
+        raise ArgumentTypeError(f"{member!r} is not one of {', '.join(_ENV)}")
+    return name, member
+
+
+def _exec(options: Namespace) -> int:
+    """Run the command in *options* beside a sandbox, and return its exit code.
+
+    Raises:
+        ArgumentTypeError: An option has a value that it may not have, or is about a sandbox without a command.
+        OSError: The host, the port or a file cannot be used.
+    """
+    if options.as_json or options.ready_file:
+        raise ArgumentTypeError("--json and --ready-file do not go with exec: the command finds all in its environment")
+    name, *arguments = options.words
+    program = shutil.which(name)
+    if program is None:
+        way_out = "name a program on the PATH, or `sh -c '...'` for a line of shell"
+        say(f"{options.parser.prog}: no command {name}; {way_out}")
+        return _NO_COMMAND
+    with _in_words_of(options), _make(options, 0).in_thread() as sandbox:
+        info = sandbox.describe()
+        names = {variable: getattr(info, member) for variable, member in pairs(options.env).items()}
+        code = _run_command([program, *arguments], {**os.environ, **_variables(info), **names})
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def _run_command(command: list[str], environment: Mapping[str, str]) -> int:
+    """Run a command, which gets the signals that this process gets, and return its exit code."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(number: int, _: object) -> None:
+        if child is None:
+            early.append(number)
+        elif number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    before = {number: signal.signal(number, forward) for name in names if (number := getattr(signal, name, None))}
+    try:
+        with subprocess.Popen(command, env=environment) as child:  # noqa: S603 - the user's own command
+            for number in early:
+                child.send_signal(number)
+            return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Return whether a terminal sends its Ctrl-C to the command as well: a second one would cut its clean-up short."""
+    if os.name == "nt":
+        return True
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123 - a device
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:  # There is no terminal.
+        return False

@@ -79,6 +79,13 @@ for _table in (*_LISTS, DELIVERIES):
     _add_listing(_table)
 
 
+@command("GET", "health")
+def health(platform: Platform) -> object:
+    """Say that requests are handled and the books can be read."""
+    platform.store.count(_records.TENANTS, None)
+    return {"status": "ok"}
+
+
 @command("GET", "state")
 def state(platform: Platform) -> object:
     """Say where it is, who sells, what time it is and which policies hold."""

@@ -48,7 +48,7 @@ CAUSES: Mapping[str, str] = {
 }
 SCOPES = "offline_access read write"
 #: The contract gives refresh tokens no end; this is longer than any test will wait.
-_LIFETIMES: dict[GrantKind, timedelta] = {
+LIFETIMES: Mapping[GrantKind, timedelta] = {
     "access": timedelta(seconds=DEFAULT_LIFETIME),
     "refresh": timedelta(days=3650),
     "code": timedelta(minutes=10),
@@ -279,7 +279,7 @@ def make_grant(
         kind=kind,
         user_id=tenant.user_id,
         scope=scope,
-        expires_at=context.now + _LIFETIMES[kind],
+        expires_at=context.now + LIFETIMES[kind],
         oauth=oauth,
         access_token=access_token,
     )

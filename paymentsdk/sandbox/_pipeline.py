@@ -89,6 +89,10 @@ class Reply(Struct, frozen=True, kw_only=True):
     """How many bytes it promises and never sends: the connection breaks instead."""
 
 
+#: What is said to a token that no seller has.
+_UNKNOWN = "the access token is not known here; GET /_sandbox/tenants lists tokens that are"
+
+
 # --- authenticate ------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +129,7 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     grant = None if unstorable(token) else platform.store.get(GRANTS, token)
     tenant = platform.find_tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
-        raise _unauthorized(platform.policies, operation, "the access token is not known")
+        raise _unauthorized(platform.policies, operation, _UNKNOWN)
     received.tenant, received.grant = tenant, grant
     policies = platform.policies_of(tenant)
     if grant.revoked:

@@ -31,7 +31,9 @@ from paymentsdk.sandbox._tenants import (
     ProvisionRequest,
     TenantOptions,
     TenantRequest,
+    first_tenant,
     new_tenant,
+    pin,
     provision,
     with_valid_grants,
 )
@@ -114,11 +116,12 @@ class Platform:
         policies: The policies of every seller who has none of their own.
         handlers: By operation, those of another program.
         jobs: By name, those of another program.
+        tenant: The options of `create_tenant` that the first seller has.
 
     Raises:
         OSError: The file cannot be used.
-        ValueError: A policy is unknown or has a value that it may not have; a handler or a job is no function, or is
-            a coroutine function.
+        ValueError: A policy or an option is unknown or has a value that it may not have; a handler or a job is no
+            function, or is a coroutine function.
     """
 
     def __init__(
@@ -129,7 +132,10 @@ class Platform:
         policies: Mapping[str, object] | None = None,
         handlers: OwnHandlers | None = None,
         jobs: Mapping[str, Job] | None = None,
+        tenant: Mapping[str, object] | None = None,
     ) -> None:
+        self._first = dict(tenant or {})
+        self._first_request = msgspec.convert(self._first, TenantRequest)
         own_handlers = {
             operation.name: Handler(operation=operation, handle=handle)
             for operation, handle in (handlers or {}).items()
@@ -283,19 +289,19 @@ class Platform:
         Args:
             **options: The fields of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
                 ``scope``, ``redirect_uri``, ``compliant``, ``cash_withdrawals``, ``discount_promises``, ``policies``,
-                ``client_id``.
+                ``client_id``, ``client_secret``, ``access_token``.
 
         Raises:
             ValueError: An option, a policy or an application is unknown, or has a value that it may not have.
         """
-        request = msgspec.convert(options, TenantRequest)
+        return self._create_tenant(msgspec.convert(options, TenantRequest))
+
+    def _create_tenant(self, request: TenantRequest) -> Tenant:
         with self.store.transaction():
-            user_id = self.store.unused(TENANTS, lambda: self.ids.number(9))
-            shared = self.store.find(TENANTS, None, [("client_id", "=", request.client_id)], limit=1)
-            if request.client_id is not None and not shared:
-                raise ValueError(f"no seller has the application {request.client_id}")
-            context = self.context(new_tenant(self.ids, user_id, request, shared))
+            context = self.context(new_tenant(self.store, self.ids, request))
             plans.make(context, FIRST_PLAN, context.tenant.plan_id)
+            if request.access_token is not None:
+                pin(context, request.access_token)
             return with_valid_grants(context)
 
     def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
@@ -328,10 +334,22 @@ class Platform:
             pass
 
     def default_tenant(self) -> Tenant:
-        """Return the first seller, with grants that can be used; a new one in an empty store."""
+        """Return the first seller, or the one with the pinned token, with valid grants; make one if there is none."""
         with self.store.transaction():
-            first = self.store.find(TENANTS, None, limit=1)
-            return with_valid_grants(self.context(first[0])) if first else self.create_tenant()
+            first = first_tenant(self.store, self._first_request)
+            return with_valid_grants(self.context(first)) if first else self._create_tenant(self._first_request)
+
+    def _pinned(self, tenant: Tenant) -> Tenant:
+        """Return the first seller *tenant* with the token of this start, which may have been revoked in an earlier one.
+
+        Raises:
+            ValueError: The file has the seller with other options than this start asks for.
+        """
+        for name in self._first.keys() - {"access_token"}:
+            if getattr(tenant, name) != getattr(self._first_request, name):
+                raise ValueError(f"the file has the seller with another {name}; use another file, or the old {name}")
+        token = self._first_request.access_token
+        return pin(self.context(tenant), token) if token else tenant
 
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
         """Return *tenant* as they are now, with grants that can be used."""

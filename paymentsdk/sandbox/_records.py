@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -194,6 +195,11 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset(
         {"client_secret", "access_token", "authorization_code", "refresh_token"}
     )
+
+    @property
+    def application_number(self) -> int:
+        """The application as a number, as plans have it; a pinned one may have a name."""
+        return int(self.client_id) if self.client_id.isdecimal() else crc32(self.client_id.encode())
 
 
 class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):

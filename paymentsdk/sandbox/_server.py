@@ -86,12 +86,14 @@ class Sandbox(Platform):
             the access token that its signature stands for, or ``None`` if it has none; it raises `Rejected` if the
             signature is wrong.
         allow_hosts: The hosts besides this machine that notifications may be delivered to, by name or address.
+        tenant: What ``create_tenant`` makes the first seller with, such as ``{"access_token": "TEST-ci"}``. With an
+            ``access_token``, the seller who has it in ``db`` is the first one.
 
     Raises:
         ValueError: The host is empty, or not this machine's own and ``public`` was not set; the port is not 0 to
             65,535; ``public_url`` is not an http or https address; the clock cannot stand at ``frozen_at``; a policy is
-            unknown or has a value that it may not have; two operations have one method and path; a handler, a job or
-            ``authenticate`` is no function, or is a coroutine function.
+            unknown or has a value that it may not have, as may an option of ``tenant``; two operations have one method
+            and path; a handler, a job or ``authenticate`` is no function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -112,6 +114,7 @@ class Sandbox(Platform):
         jobs: Mapping[str, Job] | None = None,
         authenticate: Authenticate | None = None,
         allow_hosts: Collection[str] = (),
+        tenant: Mapping[str, object] | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -120,7 +123,7 @@ class Sandbox(Platform):
         self._host, self._port = host, check_within("port", port, 0, _LARGEST_PORT)
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self._public_url = public_url and public_url.rstrip("/")
-        super().__init__(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs)
+        super().__init__(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs, tenant=tenant)
         if frozen or frozen_at is not None:
             with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.clock.freeze(frozen_at)
@@ -137,6 +140,7 @@ class Sandbox(Platform):
         Raises:
             RuntimeError: It was started already, or has stopped.
             OSError: The port cannot be used, or the file cannot be written.
+            ValueError: The first seller in the file has other options than ``tenant``.
         """
         if self._runner is not None:
             raise RuntimeError("the sandbox was started already")
@@ -153,7 +157,7 @@ class Sandbox(Platform):
             await web.TCPSite(runner, self._host, self._port).start()
             self.bind(f"http://{_in_url(self._host)}:{runner.addresses[0][1]}", self._public_url)
             with self.store.opening():
-                self._tenant = super().default_tenant()
+                self._tenant = self._pinned(super().default_tenant())
         except BaseException:
             await self._close(runner)
             raise

@@ -6,18 +6,30 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from msgspec import Meta, field
 from msgspec.structs import asdict, replace
 
+from paymentsdk._secrets import MaskedRepr
+from paymentsdk.resources.common import require
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._handlers.plans import PlanRequest, RecurringRequest
-from paymentsdk.sandbox._noun import SCOPES, ParsedRequest, SellerContext, make_grant, usable
+from paymentsdk.sandbox._noun import LIFETIMES, SCOPES, ParsedRequest, SellerContext, make_grant, usable
 from paymentsdk.sandbox._policies import Policies
-from paymentsdk.sandbox._records import CURRENCIES, DEFAULT_PAYER, ORDERS, OTHER_CURRENCY, TENANTS, Tenant
+from paymentsdk.sandbox._records import (
+    CURRENCIES,
+    DEFAULT_PAYER,
+    GRANTS,
+    ORDERS,
+    OTHER_CURRENCY,
+    TENANTS,
+    Grant,
+    Tenant,
+)
+from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import ControlStruct
 
 #: The plan that each seller begins with.
@@ -28,12 +40,18 @@ _MILLISECOND = timedelta(milliseconds=1)
 #: Orders that are provisioned and committed in one piece: some milliseconds.
 _PIECE = 50
 _PosId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+_ClientId = Annotated[str, Meta(pattern=r"\A([0-9]{1,18}|[A-Za-z0-9_]*[A-Za-z_][A-Za-z0-9_]*)\Z", max_length=64)]
+#: No character that a shell or an env file would read as its own.
+_ClientSecret = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._~+/=-]{1,200}\Z")]
+_AccessToken = Annotated[str, Meta(pattern=r"\ATEST-[A-Za-z0-9._~+-]{1,200}\Z")]
+#: Digits of the longest user id that a pinned token may end with.
+_LONGEST_USER_ID = 15
 
 _WORD = f"({SCOPES.replace(' ', '|')})"
 _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
 
 
-class TenantRequest(ControlStruct):
+class TenantRequest(MaskedRepr, ControlStruct):
     """A seller to make."""
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
@@ -54,8 +72,15 @@ class TenantRequest(ControlStruct):
     """Discount codes that wallet payments may use."""
     policies: dict[str, object] = field(default_factory=dict)
     """The seller's own, by name."""
-    client_id: str | None = None
-    """The application of an earlier seller, to share it; by default a new application."""
+    client_id: _ClientId | None = None
+    """The application: of an earlier seller, to share it, or with `client_secret` a new one; by default a new one."""
+    client_secret: _ClientSecret | None = None
+    """The secret of the application; by default a new one."""
+    access_token: _AccessToken | None = None
+    """A token that stays the same: `TEST-` and a name, such as `TEST-ci`. It lasts ten years. If it ends with `-` and a
+    number, as `TEST-ci-7` does, the number is the seller's user id. By default a new token."""
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "access_token"})
 
 
 class TenantOptions(TypedDict, total=False):
@@ -71,29 +96,80 @@ class TenantOptions(TypedDict, total=False):
     discount_promises: Sequence[str]
     policies: Mapping[str, object]
     client_id: str | None
+    client_secret: str | None
+    access_token: str | None
 
 
-def new_tenant(ids: Ids, user_id: int, request: TenantRequest, shared: Sequence[Tenant]) -> Tenant:
-    """Return the new seller *user_id*, without grants yet: with the application in *shared*, or one of their own.
+def new_tenant(store: Store, ids: Ids, request: TenantRequest) -> Tenant:
+    """Return a new seller, without grants yet.
 
     Raises:
-        ValueError: A policy is unknown or has a value that it may not have.
+        ValueError: A policy is unknown or has a value that it may not have; the application has another secret, or
+            does not exist; the token or its user id belongs to another seller.
     """
     Policies().merged(request.policies)
+    user_id = _user_id_in(request.access_token) or store.unused(TENANTS, lambda: ids.number(9))
+    owner = store.owner(GRANTS, request.access_token or "")
+    require(owner is None, "$.access_token", f"belongs to seller {owner}; give every seller a token of their own")
+    taken = store.owner(TENANTS, str(user_id)) is not None
+    require(not taken, "$.access_token", f"ends with the user id of another seller, {user_id}; use another number")
     members = asdict(request)
-    members["client_id"] = shared[0].client_id if shared else str(ids.number(16))
-    members["client_secret"] = shared[0].client_secret if shared else ids.token()
+    members["client_id"], members["client_secret"] = _application(store, ids, request)
+    members["access_token"] = request.access_token or ""
     return Tenant(
         **members,
         user_id=user_id,
         currency=CURRENCIES.get(request.country, OTHER_CURRENCY),
         public_key=f"TEST-{ids.uuid()}",
-        access_token="",
         authorization_code="",
         refresh_token="",
         external_pos_id=request.external_pos_ids[0],
         plan_id=ids.token(),
     )
+
+
+def _user_id_in(token: str | None) -> int | None:
+    """Return the user id that *token* ends with, as clients read it; `None` if it names no seller."""
+    kind, _, last = (token or "").rpartition("-")
+    if "-" not in kind or not last.isdecimal():
+        return None
+    valid = last[0] != "0" and len(last) <= _LONGEST_USER_ID
+    require(
+        valid, "$.access_token", f"ends with a number that is no user id: 1 to {_LONGEST_USER_ID} digits, no 0 first"
+    )
+    return int(last)
+
+
+def _application(store: Store, ids: Ids, request: TenantRequest) -> tuple[str, str]:
+    """Return the application of a new seller and its secret."""
+    if request.client_id is None:
+        return str(ids.number(16)), request.client_secret or ids.token()
+    shared = store.find(TENANTS, None, [("client_id", "=", request.client_id)], limit=1)
+    secret = shared[0].client_secret if shared else request.client_secret
+    unknown = f"no seller has the application {request.client_id}; give client_secret, too, to make it"
+    require(secret, "$.client_id", unknown)
+    differs = f"differs from the secret of the application {request.client_id}"
+    require(request.client_secret in {None, secret}, "$.client_secret", differs)
+    return request.client_id, secret or ""
+
+
+def first_tenant(store: Store, request: TenantRequest) -> Tenant | None:
+    """Return the seller who has the token that *request* pins, by default the first one; `None` if there is none."""
+    if request.access_token is None:
+        return next(iter(store.find(TENANTS, None, limit=1)), None)
+    owner = store.owner(GRANTS, request.access_token)
+    return None if owner is None else store.get(TENANTS, str(owner))
+
+
+def pin(context: SellerContext, token: str) -> Tenant:
+    """Give the seller the access token *token*, also if it was revoked before."""
+    tenant = context.tenant
+    expires_at = context.now + LIFETIMES["refresh"]
+    grant = Grant(
+        secret=token, kind="access", user_id=tenant.user_id, scope=tenant.scope, expires_at=expires_at, oauth=False
+    )
+    context.put(GRANTS, grant)
+    return context.put(TENANTS, replace(tenant, access_token=token))
 
 
 def with_valid_grants(context: SellerContext) -> Tenant:

@@ -242,7 +242,8 @@ async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
     """And nobody moves in."""
     response = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
 
-    assert (400, "no seller has the application 1") == (response.status, response.json["message"])
+    words = "$.client_id: no seller has the application 1; give client_secret, too, to make it"
+    assert (400, words) == (response.status, response.json["message"])
     with pytest.raises(ValueError, match="no seller has the application 1"):
         sandbox.create_tenant(client_id="1")
     assert 1 == len((await plain("GET", "/_sandbox/tenants")).json)

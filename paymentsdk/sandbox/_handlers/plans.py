@@ -88,7 +88,7 @@ def make(context: SellerContext, request: PlanRequest, plan_id: str | None = Non
         request,
         Plan,
         id=plan_id,
-        application_id=int(context.tenant.client_id),
+        application_id=context.tenant.application_number,
         collector_id=context.tenant.user_id,
         auto_recurring=echo(request.auto_recurring, AutoRecurring, currency_id=currency),
         init_point=plan_link(context.base_url, plan_id),
