@@ -67,6 +67,8 @@ class ParsedRequest(Generic[B]):
     """The filters, read as their types say; those that were not given are not there."""
     grant: Grant | None = None
     """The token that it came with; `None` at the token endpoint."""
+    content: bytes = b""
+    """The body as it came."""
     drift: int = 0
     """Rows that appeared (or vanished, below zero) before the page that is asked for."""
     effects: tuple[str, ...] = ()

@@ -111,7 +111,7 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     """
     operation = received.operation
     if not operation.authenticated:
-        body = read_body(operation, received.body, received.content_type)
+        body = _body(platform, received)
         if not isinstance(body, TokenRequest):
             raise TypeError(operation.name)
         received.tenant = application(platform.store, body)
@@ -139,6 +139,13 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     if ("write" if operation.writes else "read") not in grant.scope.split():
         raise Rejected(403, "forbidden", f"the scope of the token is {grant.scope!r}")
     return tenant
+
+
+def _body(platform: Platform, received: ReceivedRequest) -> object:
+    """Return the body of a request as its Struct; of a request for a token also a form, if the policy says so."""
+    operation = received.operation
+    form = not operation.authenticated and platform.policies.token_body != "json"  # noqa: S105 - no password
+    return read_body(operation, received.body, received.content_type, form=form)
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
@@ -253,7 +260,8 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
     operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
     request = ParsedRequest(
-        body=read_body(operation, received.body, received.content_type),
+        body=_body(platform, received),
+        content=received.body,
         path=received.path,
         query=read_query(operation, received.query),
         grant=received.grant,

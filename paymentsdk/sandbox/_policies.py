@@ -104,6 +104,9 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a refresh invalidates the old access token: `revoked`, at once; `valid`, not before it expires."""
     refresh_tokens: Literal["rotate", "keep"] = "rotate"
     """Whether a refresh invalidates the old refresh token: `rotate` does, `keep` does not."""
+    token_body: Literal["json", "either"] = "json"  # noqa: S105 - no password
+    """Body of a request for a token: only `json`; or `either` JSON or a form (`application/x-www-form-urlencoded`), as
+    some clients send. It is the same for all sellers: nobody knows the seller before the body is read."""
     delivery: Literal["auto", "manual"] = "auto"
     """`x-beyond-contract`: when notifications are sent: `auto`, at once; `manual`, when you redeliver them."""
     notification_retries: str = ""

@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import cache, partial
 from http import HTTPStatus
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, ValidationError, field, inspect
@@ -43,6 +44,7 @@ TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 #: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
+_FORM = "application/x-www-form-urlencoded"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
@@ -60,8 +62,10 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(operation: AnyOperation, body: bytes, content_type: str) -> object:
+def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False) -> object:
     """Return *body* as the operation's Struct, or ``None`` where it has none. What says nothing of its type is JSON.
+
+    With *form*, a body may also be a form (`application/x-www-form-urlencoded`).
 
     Raises:
         RequestInvalid: It breaks a rule, or says that it is something other than JSON.
@@ -71,6 +75,10 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str) -> object
     if operation.encoder is None and not operation.keyed:
         return None
     kind = content_type.lower()
+    if form and kind == _FORM:
+        parameters = parse_qsl(body.decode(errors="replace"), keep_blank_values=True)
+        _once_each(parameters)
+        kind, body = "", msgspec.json.encode(dict(parameters))
     if kind and not kind.endswith(("/json", "+json")) and body.strip():
         raise RequestInvalid("$", f"JSON is malformed: the content type is {kind!r}", "syntax")
     if operation.encoder is None:
@@ -106,7 +114,7 @@ def _reading() -> Iterator[None]:
         raise RequestInvalid("$", f"JSON is malformed: {reason}", "syntax") from None
 
 
-def _once_each(members: list[tuple[str, object]]) -> None:
+def _once_each(members: Sequence[tuple[str, object]]) -> None:
     """Reject a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
     names: set[str] = set()
     for name, _ in members:

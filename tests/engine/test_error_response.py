@@ -78,6 +78,13 @@ SHAPES = {
         "Error validating grant",
         [],
     ),
+    "token endpoint of the contract": (
+        TOKEN,
+        {"message": "Error", "code": "bad_request", "error": "invalid_grant", "status": 400, "cause": []},
+        "invalid_grant",
+        "Error",
+        [],
+    ),
     "token endpoint of the standard": (
         TOKEN,
         {"error": "invalid_scope", "error_description": "unknown scope"},

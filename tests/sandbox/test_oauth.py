@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import get_args, get_type_hints
+from urllib.parse import urlencode
 
 import pytest
 
@@ -174,6 +175,7 @@ async def test_a_token_can_be_revoked(client, sandbox):
 
 
 REQUEST = {"grant_type": "authorization_code"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ REQUEST = {"grant_type": "authorization_code"}
     ],
 )
 async def test_a_rejected_grant_says_why(plain, sandbox, changes, code):
-    """The sub-error is in `error`, the status is 400, and `cause` is empty."""
+    """The status is 400, `code` is the code of the contract, `error` the sub-error, and `cause` is empty."""
     info = sandbox.describe()
     body = {
         "grant_type": "authorization_code",
@@ -211,7 +213,29 @@ async def test_a_rejected_grant_says_why(plain, sandbox, changes, code):
 
     response = await plain("POST", "/oauth/token", body, token=None)
 
-    assert (400, code, []) == (response.status, response.json["error"], response.json["cause"])
+    body = response.json
+    assert (400, "bad_request", code, []) == (response.status, body["code"], body["error"], body["cause"])
+
+
+@pytest.mark.parametrize("policy", ["json", "either"])
+async def test_a_form_asks_for_a_token_under_a_policy(session, start, policy):
+    """By default only JSON is read; under `either` a form as well, by the same rules."""
+    sandbox = await start(policies={"token_body": policy})
+    info = sandbox.describe()
+    form = [
+        ("grant_type", "refresh_token"), ("client_id", info.client_id), ("client_secret", info.client_secret),
+        ("refresh_token", info.refresh_token),
+    ]  # fmt: skip
+    responses = []
+    for body in (form, form, [*form, form[0]], form[:1], [*form, ("surprise", "x")]):
+        async with session.post(f"{sandbox.base_url}/oauth/token", data=urlencode(body), headers=FORM) as response:
+            responses.append((response.status, (await response.json()).get("error")))
+    async with session.post(f"{sandbox.base_url}/v1/customers", data="email=a%40example.com", headers=FORM) as response:
+        unauthorized = response.status
+
+    invalid = (400, "invalid_request")
+    expected = [invalid] * 5 if policy == "json" else [(200, None), (400, "invalid_grant"), *[invalid] * 3]
+    assert (expected, 401) == (responses, unauthorized)
 
 
 async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandbox):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hmac import compare_digest
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
@@ -103,9 +104,10 @@ def _grant(context: SellerContext, body: TokenRequest) -> Grant:
 
 
 def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
-    """Write the sub-error; its cause is always empty, so the message names the place."""
+    """Write the general code and the sub-error; the cause is always empty, so the message names the place."""
     message = ": ".join((message, ", ".join(rejected.details))) if rejected.details else message
-    return {"message": message, "error": rejected.code, "status": rejected.status, "cause": []}
+    code = "bad_request" if rejected.status == HTTPStatus.BAD_REQUEST else rejected.code
+    return {"message": message, "code": code, "error": rejected.code, "status": rejected.status, "cause": []}
 
 
 NOUN = Noun(

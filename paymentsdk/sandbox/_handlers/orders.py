@@ -326,7 +326,6 @@ NOUN = Noun(
         "required": "required_properties",
         "min_items": "minimum_items",
         "max_items": "maximum_items",
-        "sum": "invalid_total_amount",
     },
     other_code="property_value",
     shape=errors,
@@ -338,7 +337,6 @@ NOUN = Noun(
         "required_properties": "a missing field",
         "minimum_items": "an empty list of payments",
         "maximum_items": "two payments, or five discounts",
-        "invalid_total_amount": "a total_amount that is not the sum of payment and withdrawal",
         "unsupported_site": "a seller of a country other than AR, BR, CL and UY",
         "sponsor_id_not_valid": "an integration_data.sponsor.id that is not a number",
         "marketplace_not_valid": "a marketplace_fee with a token that was not obtained through OAuth",
@@ -357,7 +355,8 @@ NOUN = Noun(
         "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
         "order_not_found": "an order id that is unknown, or another seller's",
         "forbidden": "a token whose scope does not have `write`, or `read` for a GET",
-        "property_value": "a field that breaks a rule",
+        "property_value": "a field that breaks a rule, such as a total_amount that is not the sum of payment and "
+        "withdrawal",
     },
     schemas={
         **{(f"orders.{name}", "order_id"): _ID for name in ("get", "cancel", "refund")},

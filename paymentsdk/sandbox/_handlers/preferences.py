@@ -15,7 +15,7 @@ from paymentsdk.sandbox._handlers import merchant_orders
 from paymentsdk.sandbox._handlers._sales import METHODS, currency_of, find_sponsor, total
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, preference_link
-from paymentsdk.sandbox._wire import Rejected, echo, wire_form
+from paymentsdk.sandbox._wire import Rejected, echo, read_json, wire_form
 
 #: The code for each member that has one of its own (spec: Errors, Preference creation).
 _CODES: Mapping[str, str] = {
@@ -62,9 +62,21 @@ def create(context: SellerContext, request: ParsedRequest[PreferenceRequest]) ->
         currency=currency_of(body.items, context.tenant.currency),
         external_reference=preference.external_reference,
     )
-    if context.policies.unset_strings == "left_out":
-        return preference
-    return dict.fromkeys(_UNSET, "") | cast("dict[str, object]", wire_form(preference))
+    written = cast("dict[str, object]", wire_form(preference))
+    sent = cast("dict[str, object]", read_json(request.content))
+    echoed = {name: _as_sent(sent[name], written[name]) for name in ("items", "payer") if name in written}
+    if context.policies.unset_strings == "empty":
+        written = dict.fromkeys(_UNSET, "") | written
+    return written | echoed
+
+
+def _as_sent(sent: object, written: object) -> object:
+    """Return what is *written* of a part of the request, with each moment in the form in which it was *sent*."""
+    if isinstance(sent, dict) and isinstance(written, dict):
+        return {name: _as_sent(sent.get(name), member) for name, member in written.items()}
+    if isinstance(sent, list) and isinstance(written, list):
+        return [_as_sent(*pair) for pair in zip(sent, written, strict=True)]
+    return sent if isinstance(sent, str) else written
 
 
 def _check_rules(body: PreferenceRequest) -> None:
