@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from paymentsdk import PaymentsClient, Request, Response
     from paymentsdk.resources.plans import Plan
-    from paymentsdk.sandbox import Buyer, Clock, Entry, FaultRule, PlanRequest, Sandbox, Tenant
+    from paymentsdk.sandbox import Buyer, Clock, ClockEvent, Entry, FaultRule, PlanRequest, Sandbox, Tenant
     from paymentsdk.sandbox._faults import AddedFault
     from paymentsdk.webhooks import InvalidSignature, Notification
 
@@ -85,6 +87,17 @@ class SandboxTenant:
             ValueError: A member of *request* has a value that it may not have.
         """
         return self.sandbox.create_plan(request, self.account)
+
+    def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
+        """Move the clock of this seller alone by *duration*, such as ``PT15M``, and return what fell due meanwhile.
+
+        Tests beside this one do not notice. It goes on from there; ``paymentsdk_clock`` has time stand still.
+
+        Raises:
+            ValueError: *duration* is negative, longer than ten years, or is not an ISO 8601 duration.
+            TypeError: *duration* is neither a string nor a ``timedelta``.
+        """
+        return self.sandbox.advance(self.account, duration)
 
     def ledger(self) -> list[Entry]:
         """Return every effect on this seller so far, oldest first."""
@@ -164,7 +177,8 @@ def paymentsdk_sandbox() -> Iterator[Sandbox]:
     """The sandbox that all tests of this session share, in a thread of its own, on a free port of 127.0.0.1.
 
     With pytest-xdist each worker has one. All tests share its running clock: a test that moves time takes
-    ``paymentsdk_clock``. A test that must not see the data of others takes ``paymentsdk_tenant``.
+    ``paymentsdk_clock``, or moves the time of its own seller with ``paymentsdk_tenant.advance``. A test that must not
+    see the data of others takes ``paymentsdk_tenant``.
     """
     from paymentsdk.sandbox import Sandbox
 

@@ -231,6 +231,19 @@ async def test_stays(paymentsdk_client, paymentsdk_tenant):
     run(tests).assert_outcomes(passed=2)
 
 
+def test_a_test_moves_the_time_of_its_seller_alone(run) -> None:
+    """On the server that all tests share: nothing of another seller falls due."""
+    tests = """
+async def test_expires(paymentsdk_client, paymentsdk_tenant, paymentsdk_sandbox):
+    other = paymentsdk_sandbox.create_tenant()
+    order = await paymentsdk_client.orders.create(an_order())
+    assert [event.id for event in paymentsdk_tenant.advance("PT15M")] == [order.id]
+    assert (await paymentsdk_client.orders.get(order.id)).status == "expired"
+    assert paymentsdk_sandbox.now(other) < paymentsdk_sandbox.now(paymentsdk_tenant.account)
+"""
+    run(tests).assert_outcomes(passed=1)
+
+
 def test_a_test_can_go_on_after_its_token_has_expired(run) -> None:
     """A year of subscriptions is longer than a token lasts: the tenant has a new one, the client its first."""
     tests = """

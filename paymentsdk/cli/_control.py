@@ -151,6 +151,8 @@ def add_control(commands: Commands) -> None:
     advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
     advance.add_argument("duration", metavar="DURATION", help=duration)
+    tenant = "the user id of the seller whose clock alone is moved (default: the clock of all)"
+    advance.add_argument("--tenant", type=count, metavar="ID", help=tenant)
 
 
 def _add(
@@ -323,6 +325,7 @@ def _print_now(options: Namespace, output: Output) -> None:
 
 
 def _advance(running: Running, options: Namespace) -> Output:
-    clock = running.ask(_Clock, "POST", "clock/advance", {"duration": options.duration})
+    path = f"tenants/{options.tenant}/clock/advance" if options.tenant else "clock/advance"
+    clock = running.ask(_Clock, "POST", path, {"duration": options.duration})
     lines = [f"{event['at']}  {event['kind']}  {event['id']}" for event in clock.happened]
     return Output(clock, [*lines, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])

@@ -212,7 +212,8 @@ class Endpoints:
         """Give every response the id of its request."""
         response.headers["X-Request-Id"] = self._id_of(request)
         # Clients count the age of their keys by it: it is the time of the clock that forgets them.
-        now = self._platform.clock.now()
+        received = request.get(_RECEIVED)
+        now = self._platform.now(received and received.tenant)
         if (second := (now - EPOCH) // _SECOND) != self._date[0]:
             self._date = second, format_datetime(now, usegmt=True)
         response.headers["Date"] = self._date[1]

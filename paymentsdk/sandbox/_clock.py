@@ -12,7 +12,7 @@ from paymentsdk._codec.timestamps import plain
 from paymentsdk._validate import plain_duration, plain_moment
 from paymentsdk.resources.common import parse_duration
 
-_NOTHING = timedelta(0)
+_NOTHING, _MILLISECOND = timedelta(0), timedelta(milliseconds=1)
 #: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
 LONGEST_ADVANCE = timedelta(days=3660)
 #: Between them every rule can count forward and back, and what falls due can be counted.
@@ -42,6 +42,13 @@ class ClockState(Struct, frozen=True, kw_only=True):
 
     ahead: timedelta = _NOTHING
     frozen_at: datetime | None = None
+
+
+class TenantClocks(Struct, frozen=True):
+    """The sellers whose clock a test has moved."""
+
+    ahead: dict[int, timedelta] = {}
+    """How far each is ahead of the clock of the sandbox."""
 
 
 class Clock:
@@ -117,30 +124,37 @@ class Clock:
 
     def state_advanced(self, duration: timedelta | str) -> ClockState:
         """Return where `advance` would put the clock."""
-        if isinstance(duration, str):
-            duration = _read(duration)
-        length = plain_duration(duration)
-        if length is None:
-            raise TypeError(f"a duration is a timedelta, or a string such as PT15M, not {duration!r}")
-        if length < _NOTHING:
-            raise ValueError("time does not go backwards; restore a snapshot instead")
-        if length > LONGEST_ADVANCE:
-            raise ValueError("the clock moves at most ten years at once")
+        length = read_advance(duration, self.now())
         state = self.state
         if state.frozen_at is not None:
-            return ClockState(frozen_at=_possible(state.frozen_at + length))
-        _possible(self.now() + length)
+            return ClockState(frozen_at=state.frozen_at + length)
         return ClockState(ahead=state.ahead + length)
 
     def _machine(self) -> datetime:
         return EARLIEST + timedelta(milliseconds=round(self._wall() * 1e6) // 1000)
 
 
-def _read(duration: str) -> timedelta:
+def read_advance(duration: timedelta | str, now: datetime) -> timedelta:
+    """Return how far a clock that says *now* is to move.
+
+    Raises:
+        ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
+            duration.
+        TypeError: *duration* is neither a string nor a ``timedelta``.
+    """
     try:
-        return parse_duration(duration)
+        length = plain_duration(parse_duration(duration) if isinstance(duration, str) else duration)
     except ValueError as error:
         raise ValueError(f"{duration!r} {error}") from None
+    if length is None:
+        raise TypeError(f"a duration is a timedelta, or a string such as PT15M, not {duration!r}")
+    if length < _NOTHING:
+        raise ValueError("time does not go backwards; restore a snapshot instead")
+    if length > LONGEST_ADVANCE:
+        raise ValueError("the clock moves at most ten years at once")
+    _possible(now + length)
+    # In whole milliseconds, as every moment here.
+    return length // _MILLISECOND * _MILLISECOND
 
 
 def _possible(value: datetime) -> datetime:

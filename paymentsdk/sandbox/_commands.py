@@ -347,6 +347,22 @@ async def _moved(platform: Platform) -> object:
     return {**clock(platform), "happened": happened}
 
 
+@command("GET", "tenants/{id}/clock")
+def tenant_clock(platform: Platform, user_id: str) -> dict[str, object]:
+    """Say what time it is for a seller, and how far their clock is ahead of the clock of the sandbox."""
+    tenant = tenant_of(platform, user_id)
+    return {"now": platform.now(tenant), "frozen": platform.clock.frozen, "ahead": platform.ahead(tenant)}
+
+
+@command("POST", "tenants/{id}/clock/advance")
+async def advance_tenant(platform: Platform, user_id: str, body: AdvanceRequest) -> object:
+    """Move the clock of one seller, and say what happened to them meanwhile."""
+    tenant = tenant_of(platform, user_id)
+    platform.set_ahead(tenant, body.duration)
+    happened = [event for event in await platform.catch_up() if event.tenant == tenant.user_id]
+    return {**tenant_clock(platform, user_id), "happened": happened}
+
+
 @command("GET", "faults")
 def faults(platform: Platform) -> object:
     """List the rules in force."""

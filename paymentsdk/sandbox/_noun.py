@@ -97,7 +97,7 @@ class SellerContext:
     tenant: Tenant
     """The seller."""
     now: datetime
-    """The moment, by the clock of the sandbox."""
+    """The moment, by the clock of the seller."""
     policies: Policies
     """Those that hold for the seller."""
     ids: Ids
@@ -114,6 +114,8 @@ class SellerContext:
     """Those that the seller has registered."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
+    ahead: timedelta = timedelta()
+    """How far the clock of the seller is ahead of the clock of the sandbox, by which things fall due."""
 
     def get(self, table: Table[D], key: str) -> D | None:
         """Return the seller's document *key*."""
@@ -192,7 +194,7 @@ class SellerContext:
         """
         if kind not in self.jobs:
             raise ValueError(f"there is no job {kind!r}; there are {', '.join(self.jobs)}")
-        self.store.schedule(Due(at=at, kind=kind, tenant=self.tenant.user_id, id=id))
+        self.store.schedule(Due(at=at - self.ahead, kind=kind, tenant=self.tenant.user_id, id=id))
 
 
 class Rows(NamedTuple, Generic[D]):

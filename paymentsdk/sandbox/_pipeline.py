@@ -134,7 +134,7 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     policies = platform.policies_of(tenant)
     if grant.revoked:
         raise _unauthorized(policies, operation, "the access token was revoked")
-    if grant.expires_at <= platform.clock.now():
+    if grant.expires_at <= platform.now(tenant):
         raise _unauthorized(policies, operation, "the access token has expired")
     if ("write" if operation.writes else "read") not in grant.scope.split():
         raise Rejected(403, "forbidden", f"the scope of the token is {grant.scope!r}")
@@ -241,10 +241,11 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
     operation = received.operation
     key = _checked_key(operation, received.key, platform.policies_of(tenant))
     with platform.store.transaction(shared=True):
-        now = platform.clock.now()
+        until = platform.clock.now()
         # A moment ago all that was due was done; what fell due since then comes before the request as well.
-        platform.run_due(now)
-        context = platform.context(tenant, now=now, key=key)
+        platform.run_due(until)
+        context = platform.context(tenant, now=until, key=key)
+        now = context.now
         fingerprint = _fingerprint(received) if key else ""
         earlier = replay(context, key, fingerprint) if key else None
         # After the key: what went with it once is another request, whatever it says.

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, NamedTuple, Never, TypeAlias, Unpack
 
@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.plans import Plan
-from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids
+from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids, TenantClocks, read_advance
 from paymentsdk.sandbox._faults import Faults, FaultState
 from paymentsdk.sandbox._feed import Changed, Event, Feed
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
@@ -58,6 +58,7 @@ _AT_ONCE = 100
 _SLICE = 20
 #: How often one thing can be due at one moment: a job that schedules itself anew at its own would go on for ever.
 _MOST_RUNS = 10_000
+_NOTHING = timedelta(0)
 
 
 class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
@@ -161,7 +162,8 @@ class Platform:
             # Another seed for every start: identifiers must not come again in a file that lives on.
             self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
             self.clock: Clock = Clock(self.store.setting("clock", ClockState()), self._move_clock)
-            """The clock that every rule goes by."""
+            """The clock that every rule goes by, unless a seller's own clock was moved."""
+            self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
             self.webhooks.load()
         self._catching_up = asyncio.Lock()
         self._snapshots: dict[str, _Snapshot] = {}
@@ -196,14 +198,51 @@ class Platform:
             self.set_clock(to)
             return tuple(self.run_due())
 
+    def now(self, tenant: Tenant | None = None) -> datetime:
+        """Return the moment by the clock of *tenant*, UTC; by the clock of the sandbox without one."""
+        return self.clock.now() + self.ahead(tenant)
+
+    def ahead(self, tenant: Tenant | None) -> timedelta:
+        """Return how far the clock of *tenant* is ahead of the clock of the sandbox."""
+        return self._ahead.get(tenant.user_id, _NOTHING) if tenant else _NOTHING
+
+    def advance(self, tenant: Tenant, duration: timedelta | str) -> tuple[ClockEvent, ...]:
+        """Move the clock of *tenant* alone forward by *duration* (a ``timedelta``, or text such as ``PT15M``).
+
+        What falls due for this seller meanwhile happens at its own moment, in time order. Other sellers do not notice.
+
+        Returns:
+            What happened to this seller.
+
+        Raises:
+            ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
+                duration.
+            TypeError: *duration* is neither a string nor a ``timedelta``.
+        """
+        with self.store.locked():
+            self.set_ahead(tenant, duration)
+            return tuple(event for event in self.run_due() if event.tenant == tenant.user_id)
+
+    def set_ahead(self, tenant: Tenant, duration: timedelta | str) -> None:
+        """Move the clock of *tenant* forward without what falls due: the next request does that before its own."""
+        with self.store.locked():
+            length = read_advance(duration, self.now(tenant))
+            ahead = {**self._ahead, tenant.user_id: self.ahead(tenant) + length}
+            with self.store.transaction():
+                self.store.keep_setting("tenant_clocks", TenantClocks(ahead))
+                self.store.bring_forward(tenant.user_id, length)
+            self._ahead = ahead
+
     def _publish_change(self, subject: Literal["policies", "faults", "everything"]) -> None:
         self.feed.publish(Event(kind="changed", tenant=None, document=Changed(subject)))
 
     def context(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> SellerContext:
-        """Return *tenant*'s context as it is *now*."""
+        """Return *tenant*'s context as it is *now*, by the clock of the sandbox."""
+        ahead = self.ahead(tenant)
         return SellerContext(
             tenant=tenant,
-            now=now or self.clock.now(),
+            now=(now or self.clock.now()) + ahead,
+            ahead=ahead,
             policies=self.policies_of(tenant),
             ids=self.ids,
             base_url=self.store.links,
@@ -270,16 +309,18 @@ class Platform:
                 runs[due] += 1
                 if runs[due] > _MOST_RUNS:
                     raise RuntimeError(f"the job {due.kind} of {due.id} has no end: it is due again at its own moment")
-                if kind := self._run(due):
-                    happened.append(ClockEvent(at=due.at, kind=kind, tenant=due.tenant, id=due.id))
+                if event := self._run(due):
+                    happened.append(event)
         return True
 
-    def _run(self, due: Due) -> str | None:
+    def _run(self, due: Due) -> ClockEvent | None:
         tenant, job = self.store.get(TENANTS, str(due.tenant)), self.jobs.get(due.kind)
         if tenant is None or job is None:  # A file may know of jobs of a program that does not run it now.
             return None
+        context = self.context(tenant, now=due.at)
         try:
-            return job(self.context(tenant, now=due.at), due.id)
+            kind = job(context, due.id)
+            return ClockEvent(at=context.now, kind=kind, tenant=due.tenant, id=due.id) if kind else None
         except (ValueError, Rejected) as error:  # It is not about the request that comes just now.
             raise RuntimeError(f"the job {due.kind} failed: {error!r}") from error
 
@@ -432,6 +473,7 @@ class Platform:
             snapshot = self._snapshots[name]
             self.store.restore(snapshot.documents)
             self.clock.state = self.store.setting("clock", ClockState())
+            self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
             self.policies = snapshot.policies
             self.faults.restore(snapshot.faults)
             self.webhooks.load()

@@ -23,7 +23,7 @@ from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._policies import durations
 from paymentsdk.sandbox._records import TENANTS, Table, Tenant
 from paymentsdk.sandbox._signers import Topic, Webhook, WebhookRequest, check_webhook, new_secret
-from paymentsdk.sandbox._store import Due, Store
+from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import Rejected
 
 #: The job that has a delivery sent.
@@ -160,7 +160,8 @@ class Webhooks:
         self._load_webhooks()
         for delivery in self._store.find(DELIVERIES, None, [("line", "<>", "")]):
             if delivery.due:
-                self._store.schedule(Due(at=delivery.due, kind=DELIVER, tenant=delivery.tenant, id=delivery.id))
+                context = self._context_of(self._store.get(TENANTS, str(delivery.tenant)))
+                context.schedule(delivery.due, DELIVER, delivery.id)
 
     def _load_webhooks(self) -> None:
         self.registered = tuple(self._store.find(WEBHOOKS, None))

@@ -256,6 +256,19 @@ def test_advance(capsys, sandbox, order):
     assert 20 * 60 == (sandbox.clock.now() - now).total_seconds()
 
 
+def test_advance_moves_the_clock_of_one_seller(capsys, sandbox, order):
+    """The time of the others stands; a seller that there is not is named."""
+    now, other = sandbox.clock.now(), sandbox.create_tenant()
+
+    quiet = ask(capsys, "advance", "PT20M", "--tenant", str(other.user_id))
+    out = ask(capsys, "advance", "PT15M", "--tenant", str(sandbox.tenant.user_id))
+
+    assert (1, 2) == (quiet.count("\n"), out.count("\n"))
+    assert f"order.expired  {order.id}\n" in out
+    assert now == sandbox.clock.now()
+    assert "404 not_found: there is no such seller" == complain(capsys, "advance", "PT1M", "--tenant", "1")
+
+
 @pytest.mark.parametrize("text", ["20m", "soon", "P1M", "1.5 h"])
 def test_a_duration_that_is_none(capsys, sandbox, text: str):
     """The complaint says how one is written."""
