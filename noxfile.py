@@ -133,6 +133,16 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session
+def pyz(session: nox.Session) -> None:
+    """Build dist/paymentsdk.pyz, a single file with the sandbox: for this Python and this kind of machine."""
+    session.install("shiv")
+    options = ("--reproducible", "--console-script", "paymentsdk", "--output-file", "dist/paymentsdk.pyz")
+    Path("dist").mkdir(exist_ok=True)
+    session.run("shiv", *options, "--python", "/usr/bin/env python3", ".[sandbox]")
+    session.run("python", "dist/paymentsdk.pyz", "sandbox", "exec", "--", "true")
+
+
+@nox.session
 def compatibility(session: nox.Session) -> None:
     """Compare the public signatures with those of the last version, in the history of this repository."""
     install(session, "docs")

@@ -6,7 +6,8 @@ Each page is one test. Its blocks run in order:
   tests is run by pytest, on its own. A remark behind a ``print`` is what it prints, unless it is a sentence.
 - ``console`` (lines after ``$``) and ``bash``: commands of ``paymentsdk`` are executed, servers until they tell their
   address. Any other command has to be in `ELSEWHERE`. What is shown below a command is what it prints.
-- ``json`` and ``toml``: parsed; below ``<!-- file: name -->``, they are that file for the commands that follow.
+- ``json``, ``toml`` and ``javascript``: parsed, where Python can; below ``<!-- file: name -->``, they are that file for
+  the commands that follow. ``yaml`` is for other programs.
   ``text``: left alone. No other language is allowed, so that no block slips through.
 
 A block that only works against the real platform stands below ``<!-- not run: the reason -->``; Python is then compiled
@@ -33,6 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from types import CodeType, ModuleType
 
 import pytest
@@ -133,6 +135,8 @@ class Reader:
             "json": lambda block: json.loads(block.text),
             "toml": lambda block: tomllib.loads(block.text),
             "text": lambda block: None,
+            "yaml": lambda block: None,
+            "javascript": lambda block: None,
         }
 
     def assert_works(self, block: Block) -> None:
@@ -230,7 +234,7 @@ def missing(shown: Iterable[str], printed: str) -> list[str]:
 def is_server(words: list[str]) -> bool:
     """Whether the command *words* runs until it is ended: the sandbox itself, with nothing but options."""
     subcommand = [word for word in words[2:3] if not word.startswith("-")]
-    return words[1:2] == ["sandbox"] and not subcommand and "--help" not in words
+    return words[1:2] == ["sandbox"] and not subcommand and not {"--help", "exec"} & {*words}
 
 
 def compiled(block: Block) -> CodeType:
@@ -252,6 +256,8 @@ def test_a_page_does_what_it_says(
     blocks = list(blocks_of(page))
     if any(block.language in ("python", "console", "bash") and not block.excused for block in blocks):
         request.getfixturevalue("platform")
+    if any(block.language == "javascript" for block in blocks) and not which("node"):
+        pytest.skip("needs node, which this machine does not have: apt-get install nodejs")
     # The examples are a program of their own: classes that they define are found there, by pickle for one.
     program = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", program)

@@ -265,6 +265,9 @@ ASKED = {
     "contribute": "index.html#run-the-examples",
     "pdf": "how-to/build-an-sdk.html#declare-the-operations",
     "verify webhook signature": "how-to/webhooks.html",
+    "node": "how-to/other-languages.html",
+    "php": "how-to/other-languages.html",
+    "jest": "how-to/other-languages.html#jest-phpunit-go-test-a-seller-for-each-test",
 }
 
 
