@@ -21,6 +21,7 @@ from paymentsdk.cli._control import DEFAULT_HOST, DEFAULT_PORT, add_control
 from paymentsdk.cli._output import say
 from paymentsdk.cli._parsing import DONE, Commands, add_parser, file, pair, pairs
 from paymentsdk.sandbox import Clock, Sandbox, SandboxInfo
+from paymentsdk.sandbox._seed import InvalidFile
 
 _LARGEST_PORT = 65_535
 _EXAMPLES = """\
@@ -56,6 +57,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
     public = "allow a --host that other machines can reach; nothing restricts what they can do"
     hosts = "let notifications be delivered to HOST besides this machine; can be repeated"
     links = "where buyers reach the sandbox: links and QR codes lead there"
+    seed_file = "begin with the sellers, plans, webhooks, policies, faults and the clock in FILE, in TOML"
     ready = "write address and credentials to FILE as NAME=VALUE lines once the port is open; remove it at the end"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
@@ -63,6 +65,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--db", type=file, metavar="FILE", help=db),
         add("--json", action="store_true", dest="as_json", help=line),
         add("--ready-file", type=file, metavar="FILE", help=ready),
+        add("--seed-file", type=file, metavar="FILE", help=seed_file),
         add("--seed", type=int, metavar="N", help="make ids and random choices repeatable"),
         add("--policy", type=pair, action="append", default=[], dest="policies", metavar="NAME=VALUE", help=policy),
         add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),
@@ -123,6 +126,8 @@ def _in_words_of(options: Namespace) -> Iterator[None]:
     """Say what is wrong with a start in the words of the command line."""
     try:
         yield
+    except InvalidFile as error:
+        raise ArgumentTypeError(str(error)) from None
     except ValueError as error:
         words = str(error).replace("`public`", "--public").replace("public_url", "--public-url").replace("[0]", "")
         for name, (field, _) in _PINNED.items():

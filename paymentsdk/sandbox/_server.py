@@ -21,7 +21,8 @@ from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
 from paymentsdk.sandbox._deliveries import Sender
 from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
-from paymentsdk.sandbox._records import Tenant
+from paymentsdk.sandbox._records import TENANTS, Tenant
+from paymentsdk.sandbox._seed import SeedFile
 
 #: Seconds that requests have to end when the server stops; hangs and drips are ended before.
 _GRACE = 0.5
@@ -88,12 +89,15 @@ class Sandbox(Platform):
         allow_hosts: The hosts besides this machine that notifications may be delivered to, by name or address.
         tenant: What ``create_tenant`` makes the first seller with, such as ``{"access_token": "TEST-ci"}``. With an
             ``access_token``, the seller who has it in ``db`` is the first one.
+        seed_file: A file in TOML with sellers, their plans and webhooks, policies, faults and the clock. Arguments win
+            over it. In a ``db`` that has sellers, its ``tenants`` are not made again.
 
     Raises:
-        ValueError: The host is empty, or not this machine's own and ``public`` was not set; the port is not 0 to
-            65,535; ``public_url`` is not an http or https address; the clock cannot stand at ``frozen_at``; a policy is
-            unknown or has a value that it may not have, as may an option of ``tenant``; two operations have one method
-            and path; a handler, a job or ``authenticate`` is no function, or is a coroutine function.
+        ValueError: ``seed_file`` has an unknown key or a value that may not be there; the host is empty, or not this
+            machine's own and ``public`` was not set; the port is not 0 to 65,535; ``public_url`` is not an http or
+            https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it may not
+            have, as may an option of ``tenant``; two operations have one method and path; a handler, a job or
+            ``authenticate`` is no function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -115,6 +119,7 @@ class Sandbox(Platform):
         authenticate: Authenticate | None = None,
         allow_hosts: Collection[str] = (),
         tenant: Mapping[str, object] | None = None,
+        seed_file: str | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -123,8 +128,18 @@ class Sandbox(Platform):
         self._host, self._port = host, check_within("port", port, 0, _LARGEST_PORT)
         names = frozenset({host} if public_url is None else {host, _public_host(public_url)})
         self._public_url = public_url and public_url.rstrip("/")
-        super().__init__(db=db, seed=seed, policies=policies, handlers=handlers, jobs=jobs, tenant=tenant)
-        if frozen or frozen_at is not None:
+        self._seed_file = SeedFile(seed_file)
+        start = self._seed_file.seed
+        super().__init__(
+            db=db,
+            seed=seed,
+            policies={**start.policies, **(policies or {})},
+            handlers=handlers,
+            jobs=jobs,
+            tenant={**start.first, **(tenant or {})},
+        )
+        frozen_at = frozen_at or start.clock.frozen_at
+        if frozen or start.clock.frozen or frozen_at is not None:
             with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.clock.freeze(frozen_at)
         self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate)
@@ -156,8 +171,10 @@ class Sandbox(Platform):
             await runner.setup()
             await web.TCPSite(runner, self._host, self._port).start()
             self.bind(f"http://{_in_url(self._host)}:{runner.addresses[0][1]}", self._public_url)
-            with self.store.opening():
+            with self.store.opening(), self.store.transaction():
+                is_new = not self.store.count(TENANTS, None)
                 self._tenant = self._pinned(super().default_tenant())
+                self._seed_file.plant(self, self._tenant, is_new=is_new)
         except BaseException:
             await self._close(runner)
             raise

@@ -201,3 +201,19 @@ def test_a_file_of_somebody_is_not_replaced(tmp_path: Path, capsys: pytest.Captu
 
     assert "{}" == file.read_text()
     assert "holds something else" in capsys.readouterr().err
+
+
+def test_a_command_finds_the_seller_of_a_seed_file(tmp_path):
+    """A mistake in the file ends the start with 2, and with its line in the words of the file."""
+    seed = tmp_path / "seed.toml"
+    seed.write_text('[[tenants]]\naccess_token = "TEST-seeded"\nexternal_pos_ids = ["TILL-1"]\n')
+    program = "import os; print(os.environ['ACCESS_TOKEN'], os.environ['PAYMENTSDK_EXTERNAL_POS_ID'])"
+
+    result = execute("--seed-file", str(seed), *python(program))
+    seed.write_text('[[tenants]]\nexternal_pos_id = ["TILL-1"]\n')
+    rejected = execute("--seed-file", str(seed), *python(program))
+
+    assert (0, "TEST-seeded TILL-1\n") == (result.returncode, result.stdout)
+    assert (2, "") == (rejected.returncode, rejected.stdout)
+    assert f"{seed}, line 2: tenants[0] has no key" in rejected.stderr
+    assert 'did you mean "external_pos_ids"?' in rejected.stderr
