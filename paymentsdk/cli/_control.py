@@ -9,6 +9,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from http.client import HTTPException
+from pathlib import Path
 from typing import TypeVar, get_args
 from urllib.error import HTTPError
 from urllib.parse import quote
@@ -18,8 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
+from paymentsdk._files import whole
 from paymentsdk.cli._output import Output, counted, flush, print_output
-from paymentsdk.cli._parsing import Commands, add_parser, count, pair, pairs
+from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order
@@ -75,15 +77,25 @@ class Running(Struct, frozen=True):
         Raises:
             OSError: No sandbox is there, it has not responded, or it rejected the request.
         """
-        content = None if body is None else msgspec.json.encode(body)
+        content = self.send(method, path, None if body is None else msgspec.json.encode(body))
+        try:
+            return msgspec.json.decode(content, type=form)
+        except ValueError:
+            raise OSError(f"what responds at {self.url} is not a sandbox") from None
+
+    def send(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        """Send bytes to the control API, and return the bytes of the response.
+
+        Raises:
+            OSError: No sandbox is there, it has not responded, or it rejected the request.
+        """
         request = Request(f"{self.url}/_sandbox/{path}", content, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - http or https
         try:
             with _opener.open(request, timeout=_TIMEOUT) as response:
-                return msgspec.json.decode(response.read(), type=form)
+                body: bytes = response.read()
+                return body
         except HTTPError as error:
             raise self._rejection(error) from None
-        except ValueError:
-            raise OSError(f"what responds at {self.url} is not a sandbox") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ConnectionRefusedError):
@@ -147,6 +159,14 @@ def add_control(commands: Commands) -> None:
     topics = "orders, payments and merchant_orders, with commas between them (default: orders)"
     listen.add_argument("--topics", default="orders", help=topics)
     listen.add_argument("--secret", default="", help="whsec_ and the base64 of 24 to 64 bytes (default: a new one)")
+
+    snapshot = add_parser(commands, "snapshot", "save everything to a file, or load it")
+    actions = snapshot.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, command, summary in (
+        ("save", _save, "save everything as it is, with all credentials, to a file"),
+        ("load", _load, "make everything as it was when the file was saved"),
+    ):
+        _add(actions, name, command, summary).add_argument("file", type=file, metavar="FILE", help="the file")
 
     advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
@@ -317,6 +337,21 @@ def _listen(running: Running, options: Namespace) -> Output:
             with suppress(OSError):  # The sandbox has stopped.
                 running.ask(Webhook, "DELETE", f"{path}/{webhook.id}")
     return Output(webhook, ["the webhook is removed"])
+
+
+# --- snapshots ---------------------------------------------------------------------------------------------------
+
+
+def _save(running: Running, options: Namespace) -> Output:
+    content = running.send("GET", "snapshot/file")
+    with whole(Path(options.file), private=True) as unfinished:
+        unfinished.write_bytes(content)
+    return Output({"file": options.file, "bytes": len(content)}, [f"saved to {options.file}"])
+
+
+def _load(running: Running, options: Namespace) -> Output:
+    content = running.send("POST", "snapshot/file", Path(options.file).read_bytes())
+    return Output(msgspec.json.decode(content), [f"loaded from {options.file}"])
 
 
 def _print_now(options: Namespace, output: Output) -> None:

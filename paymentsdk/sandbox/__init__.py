@@ -16,12 +16,12 @@ from paymentsdk.sandbox._handlers.plans import (
     RecurringRequest,
 )
 from paymentsdk.sandbox._noun import ParsedRequest, Rows, SellerContext, page_of
-from paymentsdk.sandbox._platform import Platform, SandboxInfo
+from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Documents, Entry, EntryKind, Subscription, Tenant
 from paymentsdk.sandbox._server import Sandbox
 from paymentsdk.sandbox._signers import ManifestSigner, Template, Webhook, WebhookRequest
-from paymentsdk.sandbox._tenants import TenantRequest
+from paymentsdk.sandbox._tenants import SandboxInfo, TenantRequest
 from paymentsdk.sandbox._webhooks import Delivery, Webhooks
 from paymentsdk.sandbox._wire import Rejected
 

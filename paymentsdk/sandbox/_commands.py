@@ -28,7 +28,7 @@ from paymentsdk.sandbox._wire import ControlStruct, Rejected
 _LISTED = 100
 
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
-#: Returns plain data or Structs; bytes are JSON lines.
+#: Returns plain data or Structs, or bytes that are sent as they are.
 Run: TypeAlias = Callable[..., object]
 C = TypeVar("C", bound=Run)
 
@@ -43,12 +43,14 @@ class Command(NamedTuple):
     parameters: tuple[str, ...]
     """The numbers that can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand
     for all."""
+    media: str = "application/json"
+    """What the response is."""
 
 
 COMMANDS: dict[tuple[Method, str], Command] = {}
 
 
-def command(method: Method, path: str) -> Callable[[C], C]:
+def command(method: Method, path: str, media: str = "application/json") -> Callable[[C], C]:
     """Return what makes a function the command at *path*: it takes what its signature has.
 
     That is the platform, the value in the path, the ``body``, and behind the ``*`` the parameters of the query.
@@ -60,7 +62,7 @@ def command(method: Method, path: str) -> Callable[[C], C]:
         parameters = tuple(
             parameter.name for parameter in parameters_of.values() if parameter.kind is parameter.KEYWORD_ONLY
         )
-        COMMANDS[method, path] = Command(function, body, parameters)
+        COMMANDS[method, path] = Command(function, body, parameters, media)
         return function
 
     return add
@@ -408,36 +410,6 @@ def change_policies(platform: Platform, body: dict[str, object]) -> object:
     return msgspec.structs.asdict(platform.change_policies(body))
 
 
-class SnapshotRequest(ControlStruct):
-    """The name of a snapshot."""
-
-    name: str = "snapshot"
-    """`snapshot` by default. A snapshot replaces an earlier one of the same name."""
-
-
-@command("POST", "snapshot")
-async def snapshot(platform: Platform, body: SnapshotRequest) -> object:
-    """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
-    await asyncio.to_thread(platform.snapshot, body.name)
-    return {"name": body.name}
-
-
-@command("POST", "restore")
-async def restore(platform: Platform, body: SnapshotRequest) -> object:
-    """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
-    try:
-        await asyncio.to_thread(platform.restore, body.name)
-    except KeyError:
-        raise Rejected(404, "not_found", "there is no such snapshot") from None
-    return {"name": body.name, **clock(platform)}
-
-
-@command("GET", "requests")
-def requests(platform: Platform) -> object:
-    """List the last requests, newest first, without credentials."""
-    return list(reversed(platform.feed.requests))
-
-
 @command("GET", "codes")
 def codes(platform: Platform) -> object:
     """List every documented code, with those of operations of your own, and the ways to be rejected with it."""
@@ -448,7 +420,7 @@ def codes(platform: Platform) -> object:
     ]
 
 
-@command("GET", "ledger")
+@command("GET", "ledger", "application/x-ndjson")
 def ledger(platform: Platform, *, tenant: int | None = None) -> object:
     """Export the ledger as JSON lines: every effect, oldest first."""
     return b"".join(line + b"\n" for line in platform.store.ledger(tenant))

@@ -18,10 +18,11 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 from aiohttp import web
 
-from paymentsdk.sandbox import _webhook_commands  # noqa: F401 - it adds its commands
+from paymentsdk._contract.operation import MIB
+from paymentsdk.sandbox import _file_commands, _webhook_commands  # noqa: F401 - they add their commands
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._wire import TOO_LARGE, Rejected, encode, read_command
+from paymentsdk.sandbox._wire import MAX_BODY, Rejected, encode, read_command
 
 if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
     raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
@@ -38,6 +39,8 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 PREFIX = "/_sandbox/"
 #: Seconds for a body to arrive.
 READ_TIMEOUT = 30.0
+#: Bytes of the largest file with a snapshot.
+LARGEST_FILE = 256 * MIB
 #: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
 _BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
 #: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
@@ -74,23 +77,27 @@ def guarded(handler: Route) -> Route:
 
 def _handler(command: Command) -> Route:
     async def handle(request: web.Request) -> web.StreamResponse:
-        arguments, content = _query(request, command.parameters), await read(request)
-        if command.body is not None:
-            arguments["body"] = read_command(command.body, content)
+        arguments = _query(request, command.parameters)
+        if command.body is bytes:
+            arguments["body"] = await read(request.clone(client_max_size=LARGEST_FILE), LARGEST_FILE)
+        else:
+            content = await read(request)
+            if command.body is not None:
+                arguments["body"] = read_command(command.body, content)
         await request.app[PLATFORM].catch_up()
         result = command.run(request.app[PLATFORM], *request.match_info.values(), **arguments)
         if isinstance(result, Awaitable):
             result = await result
         if isinstance(result, bytes):
-            return web.Response(body=result, content_type="application/x-ndjson")
+            return web.Response(body=result, content_type=command.media)
         # Amounts are text, since a script reads numbers inexactly.
         return web.Response(body=encode(result, decimal_strings=True), content_type="application/json")
 
     return handle
 
 
-async def read(request: web.Request) -> bytes:
-    """Return the body of *request*.
+async def read(request: web.Request, most: int = MAX_BODY) -> bytes:
+    """Return the body of *request*, of which *most* bytes are taken.
 
     Raises:
         Rejected: It is too large.
@@ -102,7 +109,7 @@ async def read(request: web.Request) -> bytes:
         async with asyncio.timeout(READ_TIMEOUT):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise Rejected(413, "request_too_large", TOO_LARGE) from None
+        raise Rejected(413, "request_too_large", f"the body is larger than {most // MIB} MiB") from None
     except (ConnectionError, TimeoutError, web.RequestPayloadError):
         raise DisconnectedError from None
 

@@ -2,33 +2,33 @@
 
 import asyncio
 import os
-import re
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, ClassVar, Literal, NamedTuple, Never, TypeAlias, Unpack
+from typing import Any, Literal, Never, TypeAlias, Unpack
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from paymentsdk._contract.operation import Operation
-from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids, TenantClocks, read_advance
-from paymentsdk.sandbox._faults import Faults, FaultState
+from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._feed import Changed, Event, Feed
-from paymentsdk.sandbox._handlers import HANDLERS, JOBS, plans
+from paymentsdk.sandbox._handlers import HANDLERS, JOBS, operations_of, plans
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Handler, ParsedRequest, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
+from paymentsdk.sandbox._snapshots import Snapshot
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._tenants import (
     FIRST_PLAN,
     ProvisionRequest,
+    SandboxInfo,
     TenantOptions,
     TenantRequest,
     first_tenant,
@@ -59,53 +59,6 @@ _SLICE = 20
 #: How often one thing can be due at one moment: a job that schedules itself anew at its own would go on for ever.
 _MOST_RUNS = 10_000
 _NOTHING = timedelta(0)
-
-
-class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these."""
-
-    base_url: str
-    """The address that it listens on."""
-    access_token: str
-    """A token made without OAuth."""
-    client_id: str
-    """The seller's application."""
-    client_secret: str
-    """Its secret."""
-    authorization_code: str
-    """Good for one token, for 10 minutes."""
-    refresh_token: str
-    """Good for one refresh."""
-    external_pos_id: str
-    """A point of sale."""
-    plan_id: str
-    """A plan to subscribe to."""
-
-    __secrets__: ClassVar[frozenset[str]] = Tenant.__secrets__
-
-
-def _operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
-    """Return the operations of *handlers*, of which each has a method and a path of its own.
-
-    Raises:
-        ValueError: Two have the same.
-    """
-    names: dict[tuple[str, str], str] = {}
-    operations = {handler.operation.name: handler.operation for handler in handlers}
-    for name, operation in operations.items():
-        place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
-        if (first := names.setdefault(place, name)) != name:
-            raise ValueError(f"{name} has the method and the path of {first}: give it that name to take its place")
-    return operations
-
-
-class _Snapshot(NamedTuple):
-    """Everything as it was at a moment."""
-
-    documents: sqlite3.Connection
-    """The database, with the clock."""
-    policies: Policies
-    faults: tuple[FaultState, ...]
 
 
 class Platform:
@@ -142,7 +95,7 @@ class Platform:
             for operation, handle in (handlers or {}).items()
         }
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own_handlers}
-        self.operations: Mapping[str, Operation[Any, Any]] = _operations_of(self.handlers.values())
+        self.operations: Mapping[str, Operation[Any, Any]] = operations_of(self.handlers.values())
         self._base_url = ""
         self.feed: Feed = Feed()
         self.faults: Faults = Faults(self.operations, changed=lambda: self._publish_change("faults"))
@@ -166,7 +119,7 @@ class Platform:
             self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
             self.webhooks.load()
         self._catching_up = asyncio.Lock()
-        self._snapshots: dict[str, _Snapshot] = {}
+        self._snapshots: dict[str, Snapshot] = {}
 
     def close(self) -> None:
         """Let go of the file, and forget all snapshots."""
@@ -457,7 +410,11 @@ class Platform:
         """
         with self.store.locked():
             self._forget(name)
-            self._snapshots[name] = _Snapshot(self.store.copy(), self.policies, self.faults.standing())
+            self._snapshots[name] = self._copied()
+
+    def _copied(self) -> Snapshot:
+        with self.store.locked():
+            return Snapshot(self.store.copy(), self.policies, self.faults.standing())
 
     def _forget(self, name: str) -> None:
         if snapshot := self._snapshots.pop(name, None):
@@ -470,7 +427,29 @@ class Platform:
             KeyError: There is no snapshot of this name.
         """
         with self.store.locked():
-            snapshot = self._snapshots[name]
+            self._restore(self._snapshots[name])
+
+    def save(self) -> bytes:
+        """Return a snapshot for a file: `load` makes everything as it is now, also in another sandbox.
+
+        It has the credentials of all sellers. Requests wait while everything is copied.
+        """
+        snapshot = self._copied()
+        with closing(snapshot.documents):
+            return snapshot.to_bytes()
+
+    def load(self, content: bytes) -> None:
+        """Make everything as it was when `save` returned *content*, or leave everything as it is.
+
+        Raises:
+            ValueError: *content* is no snapshot, is damaged, or another version of the sandbox made it.
+        """
+        snapshot = Snapshot.from_bytes(content)
+        with closing(snapshot.documents):
+            self._restore(snapshot)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        with self.store.locked():
             self.store.restore(snapshot.documents)
             self.clock.state = self.store.setting("clock", ClockState())
             self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead

@@ -278,6 +278,15 @@ class Sandbox(Platform):
         """Return the first seller, with grants that can be used; once it has stopped, as they were at the start."""
         return self.tenant if self._runner is None else super().default_tenant()
 
+    def load(self, content: bytes) -> None:
+        """Make everything as it was when `save` returned *content*, the first seller included.
+
+        Raises:
+            ValueError: *content* is no snapshot, is damaged, or another version of the sandbox made it.
+        """
+        super().load(content)
+        self._tenant = super().default_tenant()
+
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
         """Return *tenant* as they are now, with grants that can be used; once it has stopped, as they were."""
         return tenant if self._runner is None else super().with_valid_grants(tenant)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, ClassVar, TypedDict
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from paymentsdk._secrets import MaskedRepr
@@ -49,6 +49,29 @@ _LONGEST_USER_ID = 15
 
 _WORD = f"({SCOPES.replace(' ', '|')})"
 _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
+
+
+class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
+    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these."""
+
+    base_url: str
+    """The address that it listens on."""
+    access_token: str
+    """A token made without OAuth."""
+    client_id: str
+    """The seller's application."""
+    client_secret: str
+    """Its secret."""
+    authorization_code: str
+    """Good for one token, for 10 minutes."""
+    refresh_token: str
+    """Good for one refresh."""
+    external_pos_id: str
+    """A point of sale."""
+    plan_id: str
+    """A plan to subscribe to."""
+
+    __secrets__: ClassVar[frozenset[str]] = Tenant.__secrets__
 
 
 class TenantRequest(MaskedRepr, ControlStruct):

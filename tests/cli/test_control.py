@@ -276,6 +276,20 @@ def test_a_duration_that_is_none(capsys, sandbox, text: str):
     assert complaint == complain(capsys, "advance", text)
 
 
+def test_a_snapshot_is_saved_and_loaded(capsys, sandbox, order, tmp_path):
+    """What happened since is gone; the file is for its owner alone, and a file that is no snapshot is left out."""
+    file = tmp_path / "shop.snapshot"
+    (tmp_path / "other").write_text("{}")
+
+    assert f"saved to {file}\n" == ask(capsys, "snapshot", "save", str(file))
+    sandbox.buyer.pay(order)
+    assert f"loaded from {file}\n" == ask(capsys, "snapshot", "load", str(file))
+
+    assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
+    assert 0o600 == file.stat().st_mode & 0o777
+    assert "400 bad_request: cannot load the snapshot" in complain(capsys, "snapshot", "load", str(tmp_path / "other"))
+
+
 def test_json_is_the_response_as_data(capsys, order):
     """With --json, stdout is one line of JSON."""
     paid = json.loads(ask(capsys, "pay", order.id, "--json"))

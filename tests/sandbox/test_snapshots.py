@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
-from paymentsdk.sandbox import Sandbox
+from paymentsdk import RateLimited
+from paymentsdk.sandbox import FaultRule, Sandbox
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture(params=[True, False], ids=["file", "memory"])
@@ -62,3 +66,60 @@ async def test_snapshots_are_in_memory(tmp_path, plain_to):
         assert 404 == (await plain_to(sandbox)("POST", "/_sandbox/restore")).status
 
     assert [path] == list(tmp_path.iterdir())
+
+
+# --- in a file ---------------------------------------------------------------------------------------------------
+
+FILE = "/_sandbox/snapshot/file"
+
+
+async def test_a_snapshot_in_a_file_goes_into_another_sandbox(busy, start, plain_to, order, connect):
+    """With sellers and tokens, clocks, policies and faults; what was in the other sandbox is gone."""
+    busy.advance(busy.tenant, "P1D")
+    busy.platform.change_policies({"page_size": 7})
+    busy.faults.add(FaultRule(effect="rate_limit", operation="orders.get"))
+    async with connect(busy) as client:
+        made = await client.orders.create(order(), idempotency_key="key")
+    saved = await plain_to(busy)("GET", FILE)
+    other = await start(policies={"page_size": 9})
+
+    loaded = await plain_to(other)("POST", FILE, saved.raw)
+
+    assert (200, 200, "application/octet-stream") == (saved.status, loaded.status, saved.headers["Content-Type"])
+    assert (busy.access_token, busy.tenant.user_id) == (other.access_token, other.tenant.user_id)
+    assert (7, timedelta(days=1)) == (other.policies.page_size, other.ahead(other.tenant))
+    async with connect(other) as client:
+        assert made.id == (await client.orders.create(order(), idempotency_key="key")).id
+        with pytest.raises(RateLimited):
+            await client.orders.get(made.id)
+        assert 150 == (await plain_to(other)("GET", "/merchant_orders/search?limit=1")).json["total"]
+
+
+async def test_a_file_that_is_no_snapshot_changes_nothing(start, plain_to, tmp_path):
+    """It is rejected whole: cut, of another version, of another program, or the database of a sandbox."""
+    sandbox = await start(db=str(tmp_path / "shop.db"))
+    plain = plain_to(sandbox)
+    whole = (await plain("GET", FILE)).raw
+    older = bytearray(whole)
+    older[60:64] = (5).to_bytes(4, "big")  # where SQLite keeps the version of the schema
+    unmarked = whole.replace(b"snapshot", b"snapshop")
+    files = [b"{}", b"\0" * 5000, whole[:-4096], whole[: len(whole) // 2], bytes(older), unmarked]
+
+    rejected = [await plain("POST", FILE, content) for content in files]
+
+    assert [400] * len(files) == [response.status for response in rejected]
+    assert all("cannot load the snapshot: " in response.json["message"] for response in rejected)
+    assert "schema 5" in rejected[4].json["message"]
+    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
+
+
+async def test_a_large_snapshot_comes_back(start, plain_to):
+    """A file may be larger than the body of a request to an operation; there is an end all the same."""
+    sandbox = await start()
+    sandbox.provision(orders=2_000, days=1)
+    content = sandbox.save()
+
+    loaded = await plain_to(sandbox)("POST", FILE, content)
+
+    assert (200, True) == (loaded.status, len(content) > MIB)
+    assert 2_000 == (await plain_to(sandbox)("GET", "/merchant_orders/search?limit=1")).json["total"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paymentsdk._contract.operation import Operation
@@ -47,3 +48,18 @@ def required(policies: Policies) -> Mapping[str, Sequence[str]]:
     """Return the members that *policies* ask for, by the name of their Struct."""
     requirements = (noun.required(policies) for noun in NOUNS.values() if noun.required)
     return {struct: names for members in requirements for struct, names in members.items()}
+
+
+def operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
+    """Return the operations of *handlers*, of which each has a method and a path of its own.
+
+    Raises:
+        ValueError: Two have the same.
+    """
+    names: dict[tuple[str, str], str] = {}
+    operations = {handler.operation.name: handler.operation for handler in handlers}
+    for name, operation in operations.items():
+        place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
+        if (first := names.setdefault(place, name)) != name:
+            raise ValueError(f"{name} has the method and the path of {first}: give it that name to take its place")
+    return operations

@@ -1,0 +1,114 @@
+"""The last requests as an HTTP archive (HAR 1.2)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import aiohttp
+import pytest
+
+from paymentsdk.sandbox import FaultRule
+
+#: The members that HAR 1.2 requires, and their types; a list has the members of its entries.
+PAIRS = [{"name": str, "value": str}]
+PAIR = {"name": "a", "value": 1}
+REQUIRED = {
+    "log": {
+        "version": str,
+        "creator": {"name": str, "version": str},
+        "entries": [
+            {
+                "startedDateTime": str,
+                "time": (int, float),
+                "request": {
+                    "method": str,
+                    "url": str,
+                    "httpVersion": str,
+                    "cookies": PAIRS,
+                    "headers": PAIRS,
+                    "queryString": PAIRS,
+                    "headersSize": int,
+                    "bodySize": int,
+                },
+                "response": {
+                    "status": int,
+                    "statusText": str,
+                    "httpVersion": str,
+                    "cookies": PAIRS,
+                    "headers": PAIRS,
+                    "content": {"size": int, "mimeType": str},
+                    "redirectURL": str,
+                    "headersSize": int,
+                    "bodySize": int,
+                },
+                "cache": {},
+                "timings": {"send": (int, float), "wait": (int, float), "receive": (int, float)},
+            }
+        ],
+    }
+}
+
+
+def missing(required: object, value: object, place: str = "har") -> list[str]:
+    """Return the places where *value* lacks what is *required*, or has it with another type."""
+    if isinstance(required, dict) and isinstance(value, dict):
+        found = (missing(form, value.get(name), f"{place}.{name}") for name, form in required.items())
+        return [line for lines in found for line in lines]
+    if isinstance(required, list) and isinstance(value, list):
+        return [line for entry in value for line in missing(required[0], entry, f"{place}[]")]
+    return [] if not isinstance(required, dict | list) and isinstance(value, required) else [place]
+
+
+async def test_the_archive_has_all_required_members_and_no_credential(plain, sandbox, data):
+    """Of a success, a rejection, a request for a token, a response that was lost, and a path that nothing has."""
+    sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.cancel"))
+    info = sandbox.describe()
+    token = {
+        "grant_type": "refresh_token", "client_id": info.client_id, "client_secret": info.client_secret,
+        "refresh_token": info.refresh_token,
+    }  # fmt: skip
+    made = await plain("POST", "/v1/orders", data(), key="key-1")
+    await plain("POST", "/v1/orders", data(total="49.00"), key="key-2")
+    granted = await plain("POST", "/oauth/token", token, token=None)
+    await plain("GET", f"/preapproval_plan/search?q=a%20b&status=&access_token={info.access_token}")
+    with pytest.raises(aiohttp.ClientError):
+        await plain("POST", f"/v1/orders/{made.json['id']}/cancel", key="key-3")
+    await plain("GET", "/v2/orders")
+
+    response = await plain("GET", "/_sandbox/requests.har")
+    archive = response.json["log"]
+
+    assert [] == missing(REQUIRED, response.json)
+    assert "1.2" == archive["version"]
+    assert [201, 400, 200, 200, 0, 404] == [entry["response"]["status"] for entry in archive["entries"]]
+    first, _, _, search, dropped, _ = archive["entries"]
+    assert f"{sandbox.base_url}/v1/orders" == first["request"]["url"]
+    assert {"name": "X-Idempotency-Key", "value": "key-1"} in first["request"]["headers"]
+    assert ("application/json", made.raw.decode()) == (
+        first["request"]["postData"]["mimeType"],
+        first["response"]["content"]["text"],
+    )
+    assert len(made.raw) == first["response"]["content"]["size"]
+    assert [("q", "a b"), ("status", ""), ("access_token", "***")] == [
+        (pair["name"], pair["value"]) for pair in search["request"]["queryString"]
+    ]
+    assert ("orders.cancel", ["lose_response_after_commit"]) == (dropped["_operation"], dropped["_faults"])
+    assert datetime.fromisoformat(first["startedDateTime"]) <= sandbox.clock.now()
+    for secret in (info.access_token, info.client_secret, info.refresh_token, granted.json["access_token"]):
+        assert secret not in response.raw.decode()
+
+
+async def test_a_body_that_was_cut_has_no_size(plain, client, sandbox):
+    """Of a long response the beginning is kept: nobody knows its size any more."""
+    sandbox.provision(orders=30)
+    await plain("GET", "/merchant_orders/search")
+
+    [entry] = (await plain("GET", "/_sandbox/requests.har")).json["log"]["entries"]
+
+    assert (-1, "…") == (entry["response"]["content"]["size"], entry["response"]["content"]["text"][-1])
+
+
+def test_what_is_missing_is_found():
+    """Control: the look at the members sees one that is not there, and one of another type."""
+    assert ["har.log.version"] == missing(REQUIRED, {"log": {"creator": PAIR | {"version": "b"}, "entries": []}})
+    assert ["har[].value"] == missing(PAIRS, [PAIR])
