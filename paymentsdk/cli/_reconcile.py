@@ -20,14 +20,14 @@ import msgspec
 
 from paymentsdk import errors
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import Output, counted, flush, print_output, say
+from paymentsdk.cli._output import Output, columns, counted, flush, print_output, say
 from paymentsdk.cli._parsing import count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
     from paymentsdk.journal import Journal
-    from paymentsdk.reconcile import Book, Progress, Report
+    from paymentsdk.reconcile import Book, Progress, Report, Sum
 
 SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 _EPILOG = """\
@@ -53,6 +53,8 @@ _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
 }
+#: What the amounts of a sum are called.
+_SUMS = ("book", "platform", "difference", "refunded (book)", "refunded", "difference of refunds")
 #: Seconds between two lines where there is no terminal.
 _QUIET = 5.0
 #: In which there may be orders.
@@ -79,6 +81,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
     add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
     add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
+    add("--html", type=file, metavar="FILE", help="write sums and differences as a page to read or print")
     add("--json", action="store_true", help="print the result as one line of JSON")
 
 
@@ -89,6 +92,8 @@ def _run(options: argparse.Namespace) -> int:
         report = asyncio.run(_reconciled(options))
         if options.csv:
             report.write_csv(options.csv)
+        if options.html:
+            report.write_html(options.html)
     except KeyboardInterrupt:
         say("interrupted: the same command goes on from here")
         return INTERRUPTED
@@ -103,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
     unread = report.not_whole or report.failed or [outcome for outcome in report.counts if outcome.value == "not_read"]
     code = NOT_WHOLE if unread else SAME if report.is_same else DIFFERENT
     try:
-        print_output(Output(_data(report), list(_lines(report))), as_json=options.json)
+        print_output(Output({**_data(report), "exit_code": code}, list(_lines(report))), as_json=options.json)
         flush()
     except BrokenPipeError:
         raise
@@ -117,9 +122,10 @@ def _check_overwriting(options: argparse.Namespace) -> None:
     """Reject a report in the place of what is read: it would be the end of the book, or of the journal."""
     names = options.book, options.accounts, os.environ.get(VARIABLE)
     sources = [Path(name) for name in names if name]
-    path = Path(options.csv or "")
-    if options.csv and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
-        raise RequestInvalid("--csv", f"{path} is what is read; name another file")
+    for option in ("csv", "html"):
+        path = Path(getattr(options, option) or "")
+        if path.name and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
+            raise RequestInvalid(f"--{option}", f"{path} is what is read; name another file")
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:
@@ -218,6 +224,7 @@ def _data(report: Report) -> dict[str, object]:
     return {
         "same": report.is_same,
         "counts": {outcome.value: number for outcome, number in report.counts.most_common()},
+        "sums": [_sum_data(line) for line in report.sums],
         "orders": report.rows,
         "calls": report.calls,
         "columns": report.columns,
@@ -229,13 +236,29 @@ def _data(report: Report) -> dict[str, object]:
     }
 
 
+def _sum_data(line: Sum) -> dict[str, object]:
+    outcome = "" if line.outcome is None else line.outcome.value
+    return {**msgspec.structs.asdict(line), "outcome": outcome}
+
+
 def _lines(report: Report) -> Iterator[str]:
-    for outcome, number in report.counts.most_common():
-        yield f"{number:>9,}  {outcome.value}"
+    totals = [(line, line.outcome) for line in report.totals if line.outcome is not None]
+    table = {
+        "orders": [f"{line.orders:,}" for line, _ in totals],
+        "outcome": [outcome.title for _, outcome in totals],
+        "currency": [line.currency for line, _ in totals],
+    }
+    for place, name in enumerate(_SUMS):
+        amounts = [line.amounts[place] for line, _ in totals]
+        table[name] = ["" if amount is None else f"{amount:,f}" for amount in amounts]
+    if totals:
+        yield from columns({name: cells for name, cells in table.items() if any(cells)})
+    outcomes = dict.fromkeys(outcome for _, outcome in totals)
+    yield from (f"{outcome.title}: {outcome.action}" for outcome in outcomes if outcome.action)
     if report.as_of is None:
-        yield "each order is as it was when it was read: changes came too fast, or the search no longer shows them"
+        yield "Each order is as it was when it was read: changes came too fast, or the search no longer shows them."
     yield from map(str, report.not_whole)
-    yield from (f"not read: {name}: {error}" for name, error in report.failed.items())
+    yield from (f"Not read: {name}: {error}" for name, error in report.failed.items())
     if report.open_records:
-        yield f"{counted(len(report.open_records), 'record')} open in the journal: paymentsdk journal recover"
-    yield f"differences: {report.path}"
+        yield f"{counted(len(report.open_records), 'record')} open in the journal: run `paymentsdk journal recover`"
+    yield f"Differences: {report.path}"

@@ -38,8 +38,10 @@ from paymentsdk.reconcile._diff import Diff
 from paymentsdk.reconcile._executors import DaskExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._merchant_orders import check_installed
-from paymentsdk.reconcile._report import Difference, Outcome, Report
+from paymentsdk.reconcile._outcome import Outcome
+from paymentsdk.reconcile._report import Difference, Report
 from paymentsdk.reconcile._run import Executor, Progress, Run, WalkReport, asked_of, question
+from paymentsdk.reconcile._sums import Sum
 from paymentsdk.reconcile._walk import MOST_IN_FLIGHT
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ __all__ = [
     "Outcome",
     "Progress",
     "Report",
+    "Sum",
     "WalkReport",
     "reconcile",
     "walk",
@@ -239,11 +242,11 @@ async def _compared(
     whole_from = run.checkpoint.sums().whole_from
     as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
-    counts = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES, run.failed)
+    sums = await asyncio.to_thread(diff.finish, directory / _DIFFERENCES, run.failed)
     run.report_progress("comparison", 1.0)
     return Report(
         directory=directory,
-        counts=counts,
+        sums=sums,
         columns=columns,
         created=(moment_of(run.created.begin), moment_of(run.created.end)),
         rows=walked.rows,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,7 @@ from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._book import STATES, Subject
 from paymentsdk.reconcile._follow_up import Absent, LookedUp
 from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds
-from paymentsdk.reconcile._report import Outcome
+from paymentsdk.reconcile._sums import Sum, sum_of_columns
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -134,8 +133,8 @@ class Diff:
         """Drop what the look-ups of some *accounts* have shown."""
         self._run("DELETE FROM looked_up WHERE account IN (SELECT unnest(?::VARCHAR[]))", list(accounts))
 
-    def finish(self, path: Path, failed: Mapping[str, PaymentsError]) -> Counter[Outcome]:
-        """Decide about all that was not found, write all differences to *path*, and return how many there are."""
+    def finish(self, path: Path, failed: Mapping[str, PaymentsError]) -> tuple[Sum, ...]:
+        """Decide about all that was not found, write all differences to *path*, and return the sums."""
         self._run("SET VARIABLE is_looked_up = true")
         self._part("looked_up")
         self._judge()
@@ -147,7 +146,7 @@ class Diff:
         with whole(path) as unfinished:
             target = str(unfinished).replace("'", "''")
             self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
-        return Counter({Outcome(str(name)): int(str(number)) for name, number in self._part("counts") if number})
+        return tuple(sum_of_columns(columns) for columns in self._part("sums"))
 
     def _judge(self) -> None:
         """Find out which orders belong together, and what differs, of as many at a time as memory has room for."""

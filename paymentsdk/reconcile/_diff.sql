@@ -36,7 +36,15 @@ END;
 
 -- NULL, where a sum is more than a column can hold.
 CREATE MACRO added(whole, rest) AS TRY_CAST(whole + floor(rest)::BIGINT AS DECIMAL(38, 18)) + (rest - floor(rest));
-CREATE MACRO sum_of(amount) AS added(sum(floor(amount)::BIGINT), sum(amount - floor(amount)));
+CREATE MACRO sum_of(amount) AS added(sum(floor(amount)::HUGEINT), sum(amount - floor(amount)));
+
+-- What the platform has more than the book; NULL, where that is not known, or the amounts have two currencies.
+CREATE MACRO difference(outcome, n, ids, ours, theirs) AS CASE
+    WHEN outcome IN ('currency', 'not_read', 'not_whole', 'too_old') THEN NULL
+    WHEN n IS NULL THEN theirs
+    WHEN ids IS NULL OR outcome IN ('missing', 'not_paid_or_missing', 'twice_in_book') THEN -ours
+    ELSE added(floor(theirs)::HUGEINT - floor(ours)::HUGEINT, theirs - floor(theirs) - (ours - floor(ours)))
+END;
 
 CREATE MACRO in_question(created) AS
     created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
@@ -383,8 +391,10 @@ CREATE VIEW differences AS
         ) AS outcome,
         f.account, f.reference, b.order_id,
         f.ids AS merchant_order_ids, b.currency AS book_currency, f.currency, b.total AS book_total, f.total,
-        b.paid AS book_paid, f.paid, b.refunded AS book_refunded, f.refunded, state_of(b.status) AS book_status,
-        f.state AS status, b.created AS book_created, f.created, f.read_at,
+        b.paid AS book_paid, f.paid, difference(f.outcome, b.n, f.ids, b.paid, f.paid) AS paid_difference,
+        b.refunded AS book_refunded, f.refunded,
+        difference(f.outcome, b.n, f.ids, b.refunded, f.refunded) AS refunded_difference,
+        state_of(b.status) AS book_status, f.state AS status, b.created AS book_created, f.created, f.read_at,
         CASE
             WHEN r.reason IS NOT NULL THEN r.reason
             WHEN f.outcome = 'not_compared' THEN 'the platform gives no amount that can be read: '
@@ -398,9 +408,23 @@ CREATE VIEW differences AS
         b.n
     FROM found AS f LEFT JOIN book AS b USING (n) LEFT JOIN reasons AS r USING (n);
 
--- @counts
-SELECT outcome, count(*) FROM differences GROUP BY outcome
-UNION ALL
-SELECT 'match', (SELECT count(*) FROM book WHERE in_question(created))
-    - (SELECT count(*) FROM differences WHERE n IS NOT NULL AND in_question(book_created))
-ORDER BY outcome;
+-- @sums
+-- An order that agrees has the amounts of the book. Amounts of two currencies are in two lines. Of an order that the book
+-- has twice, the other line has the amounts of the platform.
+WITH lines AS (
+    SELECT
+        account, outcome, coalesce(book_currency, currency) AS currency, 1 AS orders, book_paid, book_refunded,
+        if(book_currency <> currency OR outcome = 'twice_in_book', NULL, {'paid': paid, 'refunded': refunded}) AS theirs,
+        paid_difference, refunded_difference
+    FROM differences
+    UNION ALL
+    SELECT account, outcome, currency, 0, NULL, NULL, {'paid': paid, 'refunded': refunded}, NULL, NULL FROM differences
+        WHERE book_currency <> currency AND outcome <> 'twice_in_book'
+    UNION ALL
+    SELECT account, 'match', currency, 1, paid, refunded, {'paid': paid, 'refunded': refunded}, paid - paid, refunded - refunded
+        FROM book ANTI JOIN differences USING (n) WHERE in_question(created)
+)
+SELECT
+    account, coalesce(currency, ''), outcome, sum(orders)::BIGINT, sum_of(book_paid), sum_of(theirs.paid), sum_of(paid_difference),
+    sum_of(book_refunded), sum_of(theirs.refunded), sum_of(refunded_difference)
+FROM lines GROUP BY account, currency, outcome ORDER BY ALL;

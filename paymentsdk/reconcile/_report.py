@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,67 +15,16 @@ from msgspec import Struct
 from paymentsdk._files import whole
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.journal import Record
-from paymentsdk.money import EXACTLY
 from paymentsdk.reconcile._merchant_orders import duckdb, parquet
+from paymentsdk.reconcile._outcome import Outcome
+from paymentsdk.reconcile._page import page
+from paymentsdk.reconcile._sums import Sum, add_up, amount_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
-_PLACES = 2
-_CENT = Decimal(1).scaleb(-_PLACES)
 #: What a spreadsheet takes for the beginning of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-class Outcome(Enum):
-    """What a reconciliation says about an order of the book, or of the platform."""
-
-    MATCH = "match"
-    """They agree in all that both of them say. What the book does not say is not compared, and neither is a currency or
-    a status that the platform does not send, nor a status in no known word. A paid or refunded amount that it does not
-    send is 0."""
-    PAID_AMOUNT = "paid_amount"
-    """Another amount was paid; nothing, if the platform shows an order that nobody has paid."""
-    REFUNDED_AMOUNT = "refunded_amount"
-    """Another amount was refunded."""
-    TOTAL_AMOUNT = "total_amount"
-    """The order is about another amount; what was paid and refunded is the same."""
-    CURRENCY = "currency"
-    """The amounts are in another currency."""
-    STATUS = "status"
-    """The amounts are the same, and the status is another."""
-    NOT_COMPARED = "not_compared"
-    """The book has an amount that could not be read on the platform, or a total that the platform does not send; all
-    else is the same. The `reason` names the amount."""
-    DOUBLE = "double"
-    """The reference was paid more often than the book has it. At least one of these orders, or the one of the book, is
-    of the time that was asked for."""
-    MISSING = "missing"
-    """The platform has no order of the id that the book has (404), or one of another reference; or it was paid, and
-    other lines of the book have all payments of its reference."""
-    NOT_PAID_OR_MISSING = "not_paid_or_missing"
-    """The book expects money and has no id, and no order of the reference was ever paid: unpaid, expired and canceled
-    orders do not enter the search."""
-    TWICE_IN_BOOK = "twice_in_book"
-    """Another line of the book has the order: both have the same account, reference or id, and amounts, their dates do
-    not differ, and the platform has fewer orders. The `reason` names the other line."""
-    EXTRA = "extra"
-    """The book does not have it."""
-    TOO_RECENT = "too_recent"
-    """Only one side has it yet, and it is younger than the lag of the search: the next run tells."""
-    UNKNOWN = "unknown"
-    """The sides differ, and a write of it is open in the journal: `client.recover()` finishes it, then run again."""
-    TOO_OLD = "too_old"
-    """The search does not show orders of that age, and the book has no id to look it up by."""
-    NOT_READ = "not_read"
-    """The order, or all orders of its seller, could not be read: nothing is claimed. The `reason` says why."""
-    NOT_WHOLE = "not_whole"
-    """It was not found, and where it should be, not all orders could be seen: nothing is claimed."""
-
-    @property
-    def is_difference(self) -> bool:
-        """Whether somebody has to look at it: all but a match and what is too recent."""
-        return self not in (Outcome.MATCH, Outcome.TOO_RECENT)
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -107,10 +55,15 @@ class Difference(Struct, frozen=True, kw_only=True):
     """What was paid of it, as the book says."""
     paid: Decimal | None
     """What was paid, in sum over all orders of a double. A sum with more than 20 digits before the point is `None`."""
+    paid_difference: Decimal | None
+    """What was paid on the platform less what was paid in the book; an order that one side does not have is 0 there.
+    `None` if it is not known, or if the two currencies differ."""
     book_refunded: Decimal | None
     """What was given back of it, as the book says."""
     refunded: Decimal | None
     """What was given back of it, as the platform says; in sum over all orders of a double."""
+    refunded_difference: Decimal | None
+    """As `paid_difference`, of what was given back."""
     book_status: str | None
     """Its state in the book, in the words of `status`."""
     status: str | None
@@ -131,8 +84,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     directory: Path
     """`out`."""
-    counts: Counter[Outcome]
-    """How many orders have each outcome: those of the book that are in question, and those that it does not have."""
+    sums: tuple[Sum, ...]
+    """How many orders have each outcome, and their amounts: by seller, currency and outcome."""
     columns: tuple[str, ...]
     """The columns that the book has: others were not compared."""
     created: tuple[datetime, datetime]
@@ -154,6 +107,20 @@ class Report(Struct, frozen=True, kw_only=True):
     """Open records in the client's journal, for `client.recover()`: a reconciliation moves no money."""
 
     @property
+    def counts(self) -> Counter[Outcome]:
+        """How many orders have each outcome, of the book's that are in question and of those that it does not have."""
+        counts: Counter[Outcome] = Counter()
+        for line in self.sums:
+            if line.outcome is not None and line.orders:
+                counts[line.outcome] += line.orders
+        return counts
+
+    @property
+    def totals(self) -> tuple[Sum, ...]:
+        """The sums over all sellers, by currency and outcome."""
+        return add_up(self.sums, lambda line: ("", line.currency, line.outcome))
+
+    @property
     def path(self) -> Path:
         """The Parquet file with the differences; its columns are the fields of `Difference`."""
         return self.directory / "differences.parquet"
@@ -171,7 +138,7 @@ class Report(Struct, frozen=True, kw_only=True):
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     if row["outcome"] in values:
-                        amounts = {name: _amount(row[name]) for name in row if isinstance(row[name], Decimal)}
+                        amounts = {name: amount_of(row[name]) for name in row if isinstance(row[name], Decimal)}
                         yield Difference(**{**row, **amounts, "outcome": Outcome(row["outcome"])})
 
     def table(self) -> "DuckDBPyRelation":
@@ -186,13 +153,13 @@ class Report(Struct, frozen=True, kw_only=True):
             lines.writerow(Difference.__struct_fields__)
             lines.writerows(_csv_fields(difference) for difference in self.differences())
 
+    def write_html(self, path: str | PathLike[str]) -> None:
+        """Write a page for people: the totals, the sums of each seller, and the differences. It needs no other file.
 
-def _amount(stored: Decimal) -> Decimal:
-    """Return an amount as people write it: with two places, or as many as it needs."""
-    amount = stored.normalize(EXACTLY)
-    exponent = amount.as_tuple().exponent
-    is_coarse = isinstance(exponent, int) and exponent > -_PLACES
-    return amount.quantize(_CENT, context=EXACTLY) if is_coarse else amount
+        It has the first 1,000 differences of each outcome; all are in the CSV file.
+        """
+        with whole(Path(path)) as unfinished:
+            unfinished.write_text(page(self), encoding="utf-8")
 
 
 def _csv_fields(difference: Difference) -> list[object]:
