@@ -138,6 +138,12 @@ class _Job(HiddenRepr, Struct, eq=False):
     result: object = None
 
 
+class Instead(HiddenRepr, Struct, frozen=True, eq=False):
+    """What a work of several items returns for one of them that needs another work, in a transaction of its own."""
+
+    work: Callable[[Connection], object]
+
+
 class DatabaseError(Exception):
     """The database cannot be used in this way, on any connection: the text says why."""
 
@@ -148,13 +154,15 @@ class Database:
     Args:
         driver: Connects.
         unavailable: Makes the error of works that the database could not do.
-        idle: Seconds without work after which the connection is closed and the thread ends; `None` for never.
+        idle: Seconds without work after which the connection is closed and the thread ends; `None` for a lane with one
+            owner: it belongs to the process that has made it, and does nothing more once it is closed.
     """
 
     def __init__(self, driver: Driver, unavailable: Callable[[str], Exception], *, idle: float | None = None) -> None:
         self._driver = driver
         self._unavailable = unavailable
         self._idle = idle
+        self._closed = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -172,7 +180,11 @@ class Database:
 
     def run_together(self, work: Work, item: object, kind: Kind = Kind.WRITES) -> Awaitable[Any]:
         """Do *work* for *item* and for all items that wait for the same *work*; return what gets the item's result."""
+        if self._closed:
+            raise self._unavailable("it is closed")
         if self._process != os.getpid():  # A child has neither the thread nor the right to the connection.
+            if self._idle is None:
+                raise self._unavailable("it belongs to another process: open one in each")
             self._begin_anew()
         future = asyncio.get_running_loop().create_future()
         job = _Job(work, item, kind, time.monotonic() + self._driver.timeout, future)
@@ -186,7 +198,7 @@ class Database:
 
     async def aclose(self) -> None:
         """Finish what waits, and close the connection."""
-        thread = self._thread
+        self._closed, thread = self._idle is None, self._thread
         if thread is not None and self._process == os.getpid():
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
@@ -261,7 +273,7 @@ class _Lane:
                 self._first_reason = reason
         else:
             self._first_reason = ""
-            return _deliver(jobs)
+            return _deliver(self._ended(jobs))
         if trouble in (Trouble.VALUE, Trouble.LOCKED) and len(jobs) > 1:
             for job in jobs:
                 self.do([job])
@@ -292,6 +304,14 @@ class _Lane:
         except BaseException:
             self.connection.roll_back()
             raise
+
+    def _ended(self, jobs: list[_Job]) -> list[_Job]:
+        """Return those of *jobs* that have a result; the others are done in another way next."""
+        for job in jobs:
+            if isinstance(job.result, Instead):
+                job.work, job.item, job.kind, job.result = do_each, job.result.work, Kind.WRITES, None
+                self.again.append(job)
+        return [job for job in jobs if job not in self.again] if self.again else jobs
 
     def _postponed(self, jobs: list[_Job], trouble: Trouble) -> list[_Job]:
         """Keep those of *jobs* that have time left for another try; return the others."""

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from paymentsdk._call.concurrent_map import MapOutcome
     from paymentsdk._call.engine import Caller
-    from paymentsdk._call.intent import Intent
     from paymentsdk._call.response import Result
     from paymentsdk._codec.encode import PathValue
     from paymentsdk.journal import Journal, RecoverySummary
@@ -170,6 +169,11 @@ class PaymentsClient:
             transport = AiohttpTransport(session=session)
         clock = options.get("clock") or SystemClock()
         self._journaling: Journaling | None = _journaling_with(options.get("journal"), clock)
+        write = None
+        if self._journaling is not None:
+            from paymentsdk.journal._run import run
+
+            write = partial(run, self._journaling)
         runtime = Runtime(
             transport,
             clock,
@@ -177,7 +181,7 @@ class PaymentsClient:
             None if self._journaling is None else self._journaling.platform_clock,
             exchange=_exchange_refresh_token,
             read=_read_platform_time,
-            write_by_name=partial(_write_by_name, self._journaling),
+            write_by_name=write,
         )
         self._engine: Engine = Engine(runtime, settings)
 
@@ -606,22 +610,6 @@ async def _read_platform_time(engine: Engine) -> None:
         return  # Its response had a `Date` as well.
     except (Incomplete, NoAnswer) as error:
         raise NotSent(str(error)) from None
-
-
-def _write_by_name(
-    journaling: Journaling | None,
-    engine: Engine,
-    intent: Intent[B, R],
-    name: str | None,
-    *,
-    not_after: datetime | timedelta | None,
-    defer: bool,
-) -> Awaitable[Result[R]]:
-    from paymentsdk.journal._run import run
-
-    if journaling is None:
-        raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
-    return run(journaling, engine, intent, name, not_after=not_after, defer=defer)
 
 
 def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:

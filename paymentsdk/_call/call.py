@@ -17,11 +17,12 @@ What an observer is told on the way is in events.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Mapping
+from collections.abc import Awaitable, Mapping
+from logging import DEBUG
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from msgspec import structs
+from msgspec import field, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._call import events, verdicts
@@ -38,11 +39,8 @@ from paymentsdk.transports.base import Request, Response
 if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
     from paymentsdk._call.flow import Flow
-    from paymentsdk._call.intent import Intent
     from paymentsdk._call.limiter import Service
-    from paymentsdk._call.runtime import Runtime
-    from paymentsdk._call.settings import Settings
-    from paymentsdk._codec.anomaly import Anomaly
+    from paymentsdk._call.platform_clock import Moment
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -60,49 +58,40 @@ class Gate(Protocol):
     left: float
     """Seconds in which the first byte of the attempt has to be sent."""
 
-    async def why_not(self, seconds: float, seller: str) -> str | None:
-        """Return why no attempt of up to *seconds* by a token of *seller* may begin now, or ``None``."""
+    def covers(self, seconds: float, moment: Moment) -> bool:
+        """Whether the lease lasts for an attempt of up to *seconds* from *moment* on."""
+        ...
+
+    async def renew(self, seconds: float) -> str | None:
+        """Renew the lease for such an attempt; return why that did not work, or ``None``."""
+        ...
+
+    def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
+        """Return why no attempt of up to *seconds* by a token of *seller* may begin at *moment*, or ``None``."""
         ...
 
 
-class Call(events.ObservedCall[B, R]):
+class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
     """One run of an intent: its deadline, its credential, and what its attempts have come to so far."""
 
-    sending: float
-    queued: float
-    queued_before: float
-
-    def __init__(
-        self,
-        state: Runtime,
-        settings: Settings,
-        seller_key: Hashable,
-        credential: Credential,
-        *,
-        intent: Intent[B, R],
-        started: float,
-        gate: Gate | None = None,
-    ) -> None:
-        super().__init__(state, settings, seller_key, intent, started)
-        self.credential = credential
-        #: Begun by `run`, or by the inline attempt.
-        self.deadline: Deadline
-        #: When the attempt under way was sent, in seconds since the epoch.
-        self.sent_at: float = 0.0
-        #: What the failures have shown.
-        in_doubt = gate is not None and gate.in_doubt
-        self.history: History = History.begun(intent.first_sent_at, state.clock, in_doubt=in_doubt)
-        self.gate = gate
-        #: Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old.
-        self.send_within: float = inf
-        #: Send on a fresh connection: an earlier one has brought a response to another request.
-        self.fresh: bool = False
-        #: The latest failure that observers and the log were told of.
-        self.last: Failed | None = None
-        #: The response that ended a call behind a gate, if it failed with one.
-        self.last_response: Response | None = None
-        #: Returns the response to the inline attempt, or raises the error that it ended with, if one was made.
-        self.first: Awaitable[Response] | None = None
+    credential: Credential
+    gate: Gate | None = None
+    history: History = field(default_factory=History)
+    """What the failures have shown."""
+    deadline: Deadline = cast("Deadline", None)
+    """Begun by `run`, or by the inline attempt."""
+    sent_at: float = 0.0
+    """When the attempt under way was sent, in seconds since the epoch."""
+    send_within: float = inf
+    """Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old."""
+    fresh: bool = False
+    """Send on a fresh connection: an earlier one has brought a response to another request."""
+    last: Failed | None = None
+    """The latest failure that observers and the log were told of."""
+    last_response: Response | None = None
+    """The response that ended a call behind a gate, if it failed with one."""
+    first: Awaitable[Response] | None = None
+    """Returns the response to the inline attempt, or raises the error that it ended with, if one was made."""
 
     async def run(self) -> Result[R]:
         """Make the attempts, and return their result or raise the one error that is true.
@@ -217,7 +206,12 @@ class Call(events.ObservedCall[B, R]):
             self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
             # Noted now and not after a failure: the machine may sleep while it waits for the response.
             self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
-            request = self._request()
+            left = self.deadline.when - self.sending
+            added = events.added_headers(self) if self.settings.observers else None
+            within = connect_timeout(self.settings.timeout, min(left, self.send_within))
+            request = self.intent.request(
+                self.settings, credential.token, added, left, within, fresh=self.fresh, attempt=self.attempts
+            )
             if credential.signer is not None and operation.authenticated:
                 request = await self._signed(request, credential.signer)
         except BaseException:
@@ -245,28 +239,27 @@ class Call(events.ObservedCall[B, R]):
         """Send nothing more of a closed client, with a key that may be forgotten, or that the journal forbids."""
         if self.state.closed:
             raise verdicts.client_closed()
-        if self.intent.key is not None:
+        if self.intent.key is not None and self.history.first_sent is not None:
             self.send_within = self.history.key_lasts(self.state.clock)
             if self.send_within <= 0:  # The machine may have slept through the pause, or the refresh, and longer.
                 raise not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
-        if self.gate is not None:
+        if (gate := self.gate) is not None:
+            clock, credential = self.state.clock, self.credential
+            moment = clock.monotonic(), clock.now()
             # Our own deadline may cut the attempt earlier, but what was cut may still arrive.
-            left = self.deadline.when - self.state.clock.monotonic()
-            seconds, credential = max(left, self.settings.timeout.attempt or 0.0), self.credential
+            seconds = max(self.deadline.when - moment[0], self.settings.timeout.attempt or 0.0)
+            if not gate.covers(seconds, moment):
+                try:
+                    reason = await self.deadline.bound(gate.renew(seconds))
+                except Expired as expired:
+                    reason = f"{expired} while the journal was asked"
+                if reason is not None:
+                    raise not_attempted(reason)
+                moment = clock.monotonic(), clock.now()  # The machine may have slept meanwhile.
             seller = user_id(credential.token) if credential.signer is None else self.settings.account
-            try:
-                reason = await self.deadline.bound(self.gate.why_not(seconds, seller or ""))
-            except Expired as expired:
-                reason = f"{expired} while the journal was asked"
-            if reason is not None:
+            if (reason := gate.why_not(seconds, seller or "", moment)) is not None:
                 raise not_attempted(reason)
-            self.send_within = self.gate.left
-
-    def _request(self) -> Request:
-        left, token = self.deadline.when - self.sending, self.credential.token
-        added = events.added_headers(self) if self.settings.observers else None
-        within = connect_timeout(self.settings.timeout, min(left, self.send_within))
-        return self.intent.request(self.settings, token, added, left, within, fresh=self.fresh, attempt=self.attempts)
+            self.send_within = gate.left
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
         """Return *request* with its signature, which is a step of the attempt like any other."""
@@ -288,7 +281,7 @@ class Call(events.ObservedCall[B, R]):
     async def _accept(self, response: Response) -> Result[R] | Failed:
         """Return the result of a 2xx, if it is one that can be trusted."""
         strict = self.settings.strict and self.operation.retry not in SINGLE_USE
-        if may_take_long(self.operation, response):
+        if not self.operation.writes and may_take_long(response):
             self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
         try:
             value, anomalies, mismatch = await read_response(self.intent, response, strict=strict)
@@ -301,26 +294,23 @@ class Call(events.ObservedCall[B, R]):
             if anomalies:
                 events.anomalies_found(self.operation.name, anomalies)
             if mismatch is None:
-                return self._result(response, value, anomalies)
+                if self.settings.observers or events.logger.isEnabledFor(DEBUG):  # Nearly always nobody listens.
+                    events.report(self, response)
+                return Result(
+                    value=value,
+                    status=response.status,
+                    headers=response.headers,
+                    attempts=self.attempts,
+                    elapsed=self.state.clock.monotonic() - self.started,
+                    anomalies=anomalies,
+                    raw=response.body,
+                    idempotency_key=self.intent.key,
+                )
             # With `strict`, the next response would break the contract in the same way.
             failure = Unanswered(reason=mismatch, response=response, permanent=bool(anomalies) and strict)
         self.fresh = True
         self.state.discard(response)
         return failure
-
-    def _result(self, response: Response, value: R, anomalies: tuple[Anomaly, ...]) -> Result[R]:
-        if self.settings.observers or events.debug_enabled():  # Nearly always nobody listens.
-            events.report(self, response)
-        return Result(
-            value=value,
-            status=response.status,
-            headers=response.headers,
-            attempts=self.attempts,
-            elapsed=self.state.clock.monotonic() - self.started,
-            anomalies=anomalies,
-            raw=response.body,
-            idempotency_key=self.intent.key,
-        )
 
     # --- after a failure -----------------------------------------------------------------------------------------
 

@@ -42,13 +42,21 @@ def _is_of_another_seller(token: str, before: str) -> bool:
     return seller is not None and seller_before is not None and seller != seller_before
 
 
-def _check_seller(token: str, before: str | None) -> None:
-    """Reject a *token* of another seller: somebody has put another pair into the store.
+def _check_seller(token: str | None, first: str | None) -> str | None:
+    """Return the first token that names the seller: *first*, or *token* if there was none.
 
     The same key would be a second order, and the rows of the next page those of somebody else.
+
+    Raises:
+        RequestInvalid: *token* is of another seller: somebody has put another pair into the store.
     """
-    if before is not None and token is not before and _is_of_another_seller(token, before):
+    if token is None or token is first:
+        return first
+    if first is None:
+        return None if certain_user_id(token) is None else token
+    if _is_of_another_seller(token, first):
         raise RequestInvalid("access_token", "is of another seller than the one before")
+    return first
 
 
 class Bearer:
@@ -56,21 +64,18 @@ class Bearer:
 
     __slots__ = ("_auth", "_checked", "_first", "_one_seller", "user_id")
 
-    def __init__(self, auth: Auth, *, one_seller: bool = False, first: str | None = None) -> None:
+    def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
         self._auth = auth
         self._checked: str | None = None
         #: The platform's user id in the token that was taken last; `None` if it names none.
         self.user_id: str | None = None
         self._one_seller = one_seller
         #: Of one seller, the first token that names it.
-        self._first: str | None = None if first is None or certain_user_id(first) is None else first
+        self._first: str | None = None
 
-    def of_one_seller(self, first: str | None = None) -> Bearer:
-        """Return what takes tokens of one seller from the same source.
-
-        That is the seller of the *first* token, or the first seller that a token names.
-        """
-        return self if self._one_seller else Bearer(self._auth, one_seller=True, first=first)
+    def of_one_seller(self) -> Bearer:
+        """Return what takes tokens of one seller from the same source: the first seller that a token names."""
+        return self if self._one_seller else Bearer(self._auth, one_seller=True)
 
     def token(self, now: float) -> str | None:
         """Return the token to use at *now*, or `None` if one has to be waited for.
@@ -96,9 +101,7 @@ class Bearer:
         if token is not self._checked:
             check_token(token)
         if self._one_seller:
-            _check_seller(token, self._first)
-            if self._first is None and certain_user_id(token) is not None:
-                self._first = token
+            self._first = _check_seller(token, self._first)
         self._checked, self.user_id = token, user_id(token)
         return token
 
@@ -115,6 +118,8 @@ class Credential(HiddenRepr, Struct, eq=False):
     token: str | None = None
     """The bearer token of the attempt, or of the one before while another is waited for. It is in no variable of a
     function that waits: tracebacks can show those."""
+    first: str | None = None
+    """The first token that names the seller, of those before: no attempt is made as another seller."""
     signature: tuple[str, ...] = ()
     """The values of the header fields that the attempt was signed with."""
     refreshed: bool = False
@@ -129,10 +134,18 @@ class Credential(HiddenRepr, Struct, eq=False):
         try:
             if (token := self.bearer.token(now)) is None:
                 return False
+            self._take(token)
         except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
             raise no_token(error) from None
-        self.token = token
         return True
+
+    def _take(self, token: str | None) -> None:
+        """Use *token* after the one before, if that is of the same seller."""
+        if self.token is not None:
+            self.first = _check_seller(self.token, self.first)
+        if self.first is not None:
+            _check_seller(token, self.first)
+        self.token = token
 
     @property
     def can_refresh(self) -> bool:
@@ -199,7 +212,7 @@ class Credential(HiddenRepr, Struct, eq=False):
         try:
             before = masked(self.token)
             renewed = self.bearer.refresh(before, self.exchange, runtime.clock.now(), was_rejected=was_rejected)
-            self.token = await deadline.bound(renewed)
+            self._take(await deadline.bound(renewed))
         except Expired as expired:
             raise Stopped(self._timed_out(f"{expired} while the token was refreshed", attempted=False)) from None
         except Exception as error:  # noqa: BLE001 - as in `use_token`

@@ -18,6 +18,7 @@ from paymentsdk._call.events import observed
 from paymentsdk._call.intent import Intent, make_intent
 from paymentsdk._call.plan import Plan, direct, is_plain
 from paymentsdk._call.response import Result
+from paymentsdk._call.verdicts import History
 from paymentsdk._codec.encode import PathValue
 from paymentsdk._headers import masked_values, secret_values
 from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
@@ -79,10 +80,32 @@ class Engine:
         """Return an engine that takes no token of another seller than its first token names."""
         return self.copy(self.settings, bearer=self._bearer.of_one_seller())
 
-    async def call(
+    async def call(self, operation: Operation[B, R], body: B | None = None, **arguments: object) -> Result[R]:
+        """Carry out *operation*, and return its value with everything that is known about the call.
+
+        See `PaymentsClient.call` for the arguments and the errors.
+        """
+        begin = cast("Callable[..., Awaitable[Result[R]]]", self._begin)
+        try:
+            return await begin(operation, body, **arguments)
+        except PaymentsError as error:
+            error.account = self.settings.account
+            error.operation = error.operation or getattr(operation, "name", None)
+            raise
+
+    async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
+        """Carry out *operation* with any *arguments* of `call`, and return its value alone."""
+        begin = cast("Callable[..., Awaitable[Result[R]]]", self._begin)
+        try:
+            return (await begin(operation, body, **arguments)).value
+        except PaymentsError as error:
+            error.account, error.operation = self.settings.account, error.operation or operation.name
+            raise
+
+    def _begin(
         self,
         operation: Operation[B, R],
-        body: B | None = None,
+        body: B | None,
         *,
         query: Mapping[str, object] | None = None,
         idempotency_key: str | UUID | None = None,
@@ -92,35 +115,28 @@ class Engine:
         defer: bool = False,
         headers: Mapping[str, str] | None = None,
         **path: PathValue,
-    ) -> Result[R]:
-        """Carry out *operation*, and return its value with everything that is known about the call.
-
-        See `PaymentsClient.call` for the arguments and the errors.
-        """
+    ) -> Awaitable[Result[R]]:
+        """Check what the caller gives, and return what carries it out."""
         headers = masked_values(headers) if headers else headers
-        try:
-            intent = make_intent(
-                operation,
-                body,
-                path,
-                headers,
-                query,
-                settings=self.settings,
-                clock=self.runtime.clock,
-                key=idempotency_key,
-                first_sent_at=first_sent_at,
-                derives_key=once is not None,
-            )
-            if once is not None or not_after is not None or defer:
-                self.runtime.ensure_open()
-                result = await self.runtime.write_by_name(self, intent, once, not_after=not_after, defer=defer)
-                return cast("Result[R]", result)
-            call = self.call_for(intent)
-            return await (observed(call, call.run) if self.settings.observers else call.run())
-        except PaymentsError as error:
-            error.account = self.settings.account
-            error.operation = error.operation or getattr(operation, "name", None)
-            raise
+        intent = make_intent(
+            operation,
+            body,
+            path,
+            headers,
+            query,
+            settings=self.settings,
+            clock=self.runtime.clock,
+            key=idempotency_key,
+            first_sent_at=first_sent_at,
+            derives_key=once is not None,
+        )
+        self.runtime.ensure_open()
+        if once is not None or not_after is not None or defer:
+            if (write := self.runtime.write_by_name) is None:
+                raise RequestInvalid("once", "needs a journal: PaymentsClient(journal=SQLiteJournal(...))")
+            return write(self, intent, once, not_after=not_after, defer=defer)
+        call = self.call_for(intent)
+        return observed(call, call.run) if self.settings.observers else call.run()
 
     async def value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
         """Carry out *operation*, and return its value alone.
@@ -130,11 +146,11 @@ class Engine:
         """
         plan: Plan[B, R] | None = self._plans[operation] if operation in self._plans else self._plan(operation)
         if plan is None:
-            return await self._general_value(operation, body, path)
+            return await self.general_value(operation, body, path)
         call, response = None, cast("Response", None)
         try:
             if (begun := plan.begin(body, path)) is None:
-                return await self._general_value(operation, body, path)
+                return await self.general_value(operation, body, path)
             try:
                 response = await begun.response
             except BaseException as error:  # noqa: BLE001 - the call says what it means
@@ -152,10 +168,6 @@ class Engine:
         except PaymentsError as error:
             error.account, error.operation = self.settings.account, error.operation or operation.name
             raise
-
-    async def _general_value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
-        call = cast("Callable[..., Awaitable[Result[R]]]", self.call)
-        return (await call(operation, body, **path)).value
 
     def _plan(self, operation: Operation[B, R]) -> Plan[B, R] | None:
         """Make the plan of *operation*, if its calls need nothing that an inline attempt leaves out."""
@@ -179,19 +191,25 @@ class Engine:
         return plan
 
     def call_for(self, intent: Intent[B, R], gate: Gate | None = None) -> Call[B, R]:
-        """Return a call that carries out *intent*; its deadline begins when it is run. *gate* may bar its attempts.
-
-        Raises:
-            ClientClosed: The client is closed, or belongs to another event loop.
-        """
-        self.runtime.ensure_open()
+        """Return a call that carries out *intent*; its deadline begins when it is run. *gate* may bar its attempts."""
         secrets = self.settings.header_secrets
         if intent.headers:
             secrets += secret_values(intent.headers)
-        credential = Credential(self._bearer.of_one_seller(), self._signer, self._exchange, secrets)
-        started = self.runtime.clock.monotonic()
+        credential = Credential(self._bearer, self._signer, self._exchange, secrets)
+        runtime, history, started = self.runtime, History(), self.runtime.clock.monotonic()
+        if intent.first_sent_at is not None or (gate is not None and gate.in_doubt):
+            history = History.begun(intent.first_sent_at, runtime.clock)
         return Call(
-            self.runtime, self.settings, self._seller_key, credential, intent=intent, started=started, gate=gate
+            runtime,
+            self.settings,
+            self._seller_key,
+            intent,
+            intent.operation,
+            started,
+            started,
+            credential=credential,
+            gate=gate,
+            history=history,
         )
 
     def _exchange(self, refresh_token: str) -> Awaitable[TokenPair]:
@@ -268,9 +286,13 @@ class Recorder(Engine):
         self.results[:] = [result]  # The last alone: a walk may have any number of pages.
         return result
 
+    async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
+        """See `Engine.general_value`."""
+        return cast("R", (await self.call(operation, body, **arguments)).value)
+
     async def value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
         """See `Engine.value`."""
-        return await self._general_value(operation, body, path)
+        return await self.general_value(operation, body, path)
 
 
 def engine_of(caller: Engine | Caller) -> Engine:

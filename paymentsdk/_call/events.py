@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 from paymentsdk._headers import check_headers
@@ -66,29 +68,26 @@ def notify(event: Event, observers: Iterable[Observer]) -> None:
             logger.exception("%s: an observer raised", getattr(event, "operation", type(event).__name__))
 
 
-class ObservedCall(HiddenRepr, Generic[B, R]):
+class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     """What of a `Call` its observers learn."""
 
-    def __init__(
-        self, state: Runtime, settings: Settings, seller_key: Hashable, intent: Intent[B, R], started: float
-    ) -> None:
-        self.state = state
-        self.settings = settings
-        #: Whose budgets and permits it takes.
-        self.seller_key = seller_key
-        self.intent = intent
-        self.operation: Operation[B, R] = intent.operation
-        #: When the call began, on the monotonic clock.
-        self.started = started
-        #: When the attempt under way began, on the monotonic clock.
-        self.sending: float = started
-        #: The number of the call, if it is observed: unique in the process.
-        self.number = 0
-        #: How many requests were sent or tried.
-        self.attempts = 0
-        #: Seconds that the attempt under way, and those before it, have waited for a permit.
-        self.queued: float = 0.0
-        self.queued_before: float = 0.0
+    state: Runtime
+    settings: Settings
+    seller_key: Hashable
+    """Whose budgets and permits it takes."""
+    intent: Intent[B, R]
+    operation: Operation[B, R]
+    started: float
+    """When the call began, on the monotonic clock."""
+    sending: float
+    """When the attempt under way began, on the monotonic clock."""
+    number: int = 0
+    """The number of the call, if it is observed: unique in the process."""
+    attempts: int = 0
+    """How many requests were sent or tried."""
+    queued: float = 0.0
+    queued_before: float = 0.0
+    """Seconds that the attempt under way, and those before it, have waited for a permit."""
 
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
@@ -210,11 +209,6 @@ def _address(call: ObservedCall[Any, Any]) -> str:
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
-
-
-def debug_enabled() -> bool:
-    """Whether anyone listens to what the log says of a success."""
-    return logger.isEnabledFor(logging.DEBUG)
 
 
 def refresh_failed(operation: str, reason: str) -> None:

@@ -179,15 +179,24 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
-        secrets, bearer = self.settings.header_secrets, self.bearer.of_one_seller(begun.token)
-        credential = Credential(bearer, None, self.exchange_refresh_token, secrets, begun.token)
+        secrets = self.settings.header_secrets
+        credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
         path, body, content, key, started = begun.path, begun.body, begun.content, begun.key, begun.started
         intent = Intent(self.operation, begun.target, path, None, body, content, None, key, has_own_key=False)
-        call = Call(self.state, self.settings, self.seller_key, credential, intent=intent, started=started)
-        call.deadline, call.sending, call.sent_at = begun.deadline, begun.started, begun.sent_at
-        call.attempts = 1
-        call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
-        return call
+        return Call(
+            self.state,
+            self.settings,
+            self.seller_key,
+            intent,
+            self.operation,
+            started,
+            started,
+            attempts=1,
+            credential=credential,
+            deadline=begun.deadline,
+            sent_at=begun.sent_at,
+            first=_raise(outcome) if isinstance(outcome, BaseException) else _return(outcome),
+        )
 
 
 def _keep() -> None:

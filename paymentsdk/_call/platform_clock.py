@@ -27,13 +27,17 @@ class PlatformClock:
     #: Seconds for which a ``Date`` is good enough to send what another call has begun.
     FRESH = 300.0
 
-    __slots__ = ("_clock", "_date", "_seen", "_shown")
+    __slots__ = ("_ahead", "_clock", "_date", "_next", "_shown")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        #: The last ``Date``, and when the same one is read again, on the monotonic clock: it has no fractions, so that
+        #: the first response of a second says all.
         self._date: str | None = None
-        self._shown: float | None = None
-        self._seen = self.moment()
+        self._next = 0.0
+        #: The time that a response has told, and how far it was ahead of each clock of this machine.
+        self._shown = 0.0
+        self._ahead: Moment | None = None
 
     def moment(self) -> Moment:
         """Return this moment."""
@@ -41,19 +45,23 @@ class PlatformClock:
 
     def observe(self, headers: Mapping[str, str]) -> None:
         """Take the ``Date`` of a response, which came out of a cache if it has an ``Age``; ignore what is no date."""
-        date, now = header(headers, "Date"), self.moment()
-        if date is None or (date == self._date and elapsed(self._seen, now) < 1.0):
-            return  # It has no fractions: the first response of a second says all.
+        date = header(headers, "Date")
+        if date is None or (date == self._date and self._clock.monotonic() < self._next):
+            return
         if (shown := http_date(date)) is not None:
             age = header(headers, "Age")
             seconds = (
                 int(age) if age is not None and age.isascii() and age.isdigit() and len(age) <= _MOST_DIGITS else 0
             )
-            self._shown, self._date, self._seen = shown.timestamp() + seconds, date, now
+            now = self.moment()
+            self._date, self._next, self._shown = date, now[0] + 1.0, shown.timestamp() + seconds
+            self._ahead = self._shown - now[0], self._shown - now[1]
 
     def at(self, moment: Moment) -> float | None:
         """Return the platform's time at *moment*, in seconds since the epoch; ``None`` before the first response."""
-        return None if self._shown is None else self._shown + elapsed(self._seen, moment)
+        if self._ahead is None:
+            return None
+        return max(moment[0] + self._ahead[0], moment[1] + self._ahead[1])  # One of the clocks may have stood still.
 
     def now(self) -> float | None:
         """Return the platform's time now."""
@@ -61,4 +69,5 @@ class PlatformClock:
 
     def is_fresh(self, moment: Moment) -> bool:
         """Whether a response has told the time in the 5 minutes before *moment*."""
-        return self._shown is not None and elapsed(self._seen, moment) <= self.FRESH
+        now = self.at(moment)
+        return now is not None and now - self._shown <= self.FRESH

@@ -59,9 +59,9 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
         raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
-def may_take_long(operation: Operation[B, R], response: Response) -> bool:
-    """Return whether a response is so large that it is repaired in a thread, if it has to be."""
-    return len(response.body) >= LARGE and not operation.writes
+def may_take_long(response: Response) -> bool:
+    """Return whether the response to a read is so large that it is repaired in a thread, if it has to be."""
+    return len(response.body) >= LARGE
 
 
 async def read_response(
@@ -79,7 +79,7 @@ async def read_response(
     anomalies: tuple[Anomaly, ...] = ()
     if (exact := decoder.exact(body)) is not None:  # Nearly always.
         value = exact
-    elif not may_take_long(operation, response):
+    elif operation.writes or not may_take_long(response):
         value, anomalies = decoder.repair(body)
     else:
         thread = ThreadPoolExecutor(1)  # All threads of the event loop's own executor may be busy.

@@ -33,7 +33,7 @@ class Runtime:
         *,
         exchange: Callable[..., Awaitable[TokenPair]],
         read: Callable[..., Awaitable[None]],
-        write_by_name: Callable[..., Awaitable[Any]],
+        write_by_name: Callable[..., Awaitable[Any]] | None,
     ) -> None:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
@@ -50,7 +50,7 @@ class Runtime:
         self.exchange = exchange
         #: Makes a read, for the `Date` of the response, and for a token if there is none: takes the engine.
         self.read = read
-        #: Carries out a write as a record of the journal: takes the engine, the intent and the name.
+        #: Carries out a write as a record of the journal, if there is one: takes the engine, the intent and the name.
         self.write_by_name = write_by_name
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
         """The tokens that were asked to refresh themselves, while somebody holds them."""

@@ -233,20 +233,17 @@ class History(Struct, eq=False):
     """When the last attempt began that our own deadline cut, on the monotonic clock."""
 
     @classmethod
-    def begun(cls, first_sent_at: float | None, clock: Clock, *, in_doubt: bool) -> History:
-        """Return the history of a new call.
+    def begun(cls, first_sent_at: float | None, clock: Clock) -> History:
+        """Return the history of a call whose request another call may have sent.
 
         Args:
-            first_sent_at: When another call sent its key, in seconds since the epoch: that outcome is in doubt.
+            first_sent_at: When that call sent the key, in seconds since the epoch; `None` if nobody knows.
             clock: Tells how long ago that was.
-            in_doubt: Whether another call may have sent its request.
         """
         if first_sent_at is not None:
             sent = clock.monotonic() - max(0.0, clock.now() - first_sent_at), first_sent_at
             return cls(ambiguous_attempts=1, first_reason="it was sent before this call", first_sent=sent)
-        if in_doubt:
-            return cls(ambiguous_attempts=1, first_reason="it may have been sent before this call")
-        return cls()
+        return cls(ambiguous_attempts=1, first_reason="it may have been sent before this call")
 
     def key_lasts(self, clock: Clock) -> float:
         """Return the seconds until the platform may have forgotten the key: then it would do the same once more."""

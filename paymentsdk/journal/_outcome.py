@@ -78,7 +78,10 @@ def _in_flight(call: Call[B, R]) -> float:
 
 def _stored(status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> StoredResponse:
     """Return what is kept of a response: without *secrets*, where it repeats them."""
-    kept = {name: value for name in _KEPT_HEADERS if (value := header(headers, name)) is not None}
+    kept = {}
+    for name in _KEPT_HEADERS:
+        if (value := header(headers, name)) is not None:
+            kept[name] = value
     return StoredResponse(status, kept, read_scrubbed(bytes(body), secrets)[1] if secrets else bytes(body))
 
 

@@ -319,20 +319,21 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
         return row
     is_closed = resolution.state in CLOSED
     wiped = row.sensitive and is_closed
-    changed = _rewritten(
+    # What an age needs is kept as long as it counts: in the place of the response.
+    return structs.replace(
         row,
-        now,
         headers={} if wiped else row.headers,
         body=None if wiped else row.body,
         state=resolution.state,
         owner="",
         lease_until=0.0,
+        updated=now,
+        first_kept=0.0 if is_closed else row.first_kept or row.updated,
+        is_dated=is_closed or row.is_dated,
         in_flight_until=in_flight_until if resolution.state is RecordState.UNKNOWN else 0.0,
         reason=resolution.reason,
         response=resolution.response,
     )
-    # What an age needs is kept as long as it counts: in the place of the response.
-    return structs.replace(changed, first_kept=0.0, is_dated=True) if is_closed else changed
 
 
 def tombstone(row: Record) -> Record:

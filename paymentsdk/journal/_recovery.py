@@ -121,6 +121,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             try:
                 async with turns:
                     engine = self.engine_of(account)
+                    engine.runtime.ensure_open()
                     seller = await engine.seller()
                     await engine.learn_time()
                 self.engines[seller] = self.own_engines[account, seller] = engine

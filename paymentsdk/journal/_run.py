@@ -5,7 +5,8 @@ That a write is done is kept after the caller knows it: to lose that costs one r
     run                       check the arguments, and make the record with its derived key
     JournaledCall.begin       begin the record: is it to be sent, or does it say what became of it?
     JournaledCall.carry_on    send what the row keeps, as its owner; recovery begins here, with a claimed row
-    JournaledCall.why_not     the gate of the `Call`, before each attempt: does the lease cover it, and is it in time?
+    JournaledCall.covers      the gate of the `Call`, before each attempt: does the lease cover it,
+    JournaledCall.why_not     and is it in time?
     JournaledCall._settle     keep the outcome
     _outcome.py               what an outcome means for the record, and for the caller
 """
@@ -17,10 +18,10 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from paymentsdk._call import events
 from paymentsdk._call.engine import Engine
@@ -28,7 +29,7 @@ from paymentsdk._call.events import observed
 from paymentsdk._call.platform_clock import Moment, elapsed
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._contract.rules import KEY_LIFETIME
-from paymentsdk._secrets import secrets_in
+from paymentsdk._secrets import HiddenRepr, secrets_in
 from paymentsdk._validate import plain_duration, plain_moment
 from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, RecordConflict, RequestInvalid, describe
 from paymentsdk.journal import _record as states
@@ -104,7 +105,7 @@ async def run(
     call = JournaledCall(journaling, engine, intent, lease, defer=defer)
     turn = await journaling.acquire(new.key)
     try:
-        outcome = await call.begin(new)
+        outcome = await call.begin(new, started)
     finally:
         journaling.release(new.key, turn)
     if settings.observers and outcome.is_own:
@@ -167,46 +168,43 @@ def notify_resolved(journaling: Journaling, engine: Engine, outcome: Outcome, *,
     events.notify(event, engine.settings.observers)
 
 
-class JournaledCall(Generic[B, R]):
+class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     """One run of a record, begun by a caller or taken over by recovery. It is the gate of its `Call`."""
 
-    def __init__(
-        self, journaling: Journaling, engine: Engine, intent: Intent[B, R], lease: float, *, defer: bool
-    ) -> None:
-        self._journaling, self._journal = journaling, journaling.journal
-        self._clock = journaling.platform_clock
-        self._engine = engine
-        self._intent = intent
-        self._defer = defer
-        #: Seconds for which the record is held. A dead process blocks its records for that long.
-        self._lease = lease
-        #: When the lease that holds now was asked for.
-        self._held_since: Moment = (0.0, 0.0)
-        #: When the row was written that this call has.
-        self._written: Moment = (0.0, 0.0)
-        #: Whether this call has begun the record: no other call can have sent it.
-        self.begun = False
-        #: Whether an earlier call may have sent it.
-        self.in_doubt = False
-        #: Seconds in which the first byte of an attempt has to be sent.
-        self.left = 0.0
-        #: Seconds that an attempt which has begun may take; 0 before the first.
-        self._in_flight = 0.0
-        #: Why the record is too old to be sent, if it is.
-        self._barred = ""
-        self._row: Record
+    journaling: Journaling
+    engine: Engine
+    intent: Intent[B, R]
+    lease: float
+    """Seconds for which the record is held. A dead process blocks its records for that long."""
+    defer: bool
+    held_since: Moment = (0.0, 0.0)
+    """When the lease that holds now was asked for."""
+    first_kept: Moment = (0.0, 0.0)
+    """When the record was first written, by store time, as this machine's clocks would have shown it."""
+    begun: bool = False
+    """Whether this call has begun the record: no other call can have sent it."""
+    in_doubt: bool = False
+    """Whether an earlier call may have sent it."""
+    left: float = 0.0
+    """Seconds in which the first byte of an attempt has to be sent."""
+    in_flight: float = 0.0
+    """Seconds that an attempt which has begun may take; 0 before the first."""
+    barred: str = ""
+    """Why the record is too old to be sent, if it is."""
+    row: Record = cast("Record", None)
+    """The record as `carry_on` was given it."""
 
-    async def begin(self, new: Record) -> Outcome:
-        """Begin *new*, and carry it out unless its record says what became of it."""
-        unheard, since = self._journaling.unheard, self._clock.moment()
+    async def begin(self, new: Record, since: Moment) -> Outcome:
+        """Begin *new*, whose call began at *since*, and carry it out unless its record says what became of it."""
+        unheard = self.journaling.unheard
         if new.key in unheard:
             new = structs.replace(new, owner=unheard[new.key])
         unheard[new.key] = new.owner
         try:
-            action, row = await self._journal.begin(new, lease=self._lease)
+            action, row = await self.journaling.journal.begin(new, lease=self.lease)
         except asyncio.CancelledError:
             # It may have been kept all the same, and recovery would send what nobody wants any more.
-            self._journaling.write_later(new.key, partial(self._give_up, new))
+            self.journaling.write_later(new.key, partial(self._give_up, new))
             raise
         del unheard[new.key]
         if action in _SENDING:
@@ -218,44 +216,45 @@ class JournaledCall(Generic[B, R]):
 
     async def _give_up(self, new: Record) -> None:
         """Close *new*, whose begin was cancelled: beginning it once more shows whether it was kept."""
-        action, row = await self._journal.begin(new, lease=self._lease)
-        self._journaling.unheard.pop(new.key, None)
+        action, row = await self.journaling.journal.begin(new, lease=self.lease)
+        self.journaling.unheard.pop(new.key, None)
         if action in _SENDING:
             await self._free(row)
 
     def _free(self, row: Record) -> Awaitable[Record]:
         """Free *row* after a cancellation: what was sent of it may still take effect."""
-        state = RecordState.UNKNOWN if self._in_flight else self._judged(row, RecordState.NOT_SENT)
-        resolution = Resolution(state=state, reason="cancelled", in_flight=self._in_flight)
-        return self._journal.resolve(row.key, resolution, owner=row.owner)
+        state = RecordState.UNKNOWN if self.in_flight else self._judged(row, RecordState.NOT_SENT)
+        resolution = Resolution(state=state, reason="cancelled", in_flight=self.in_flight)
+        return self.journaling.journal.resolve(row.key, resolution, owner=row.owner)
 
     async def carry_on(self, row: Record, since: Moment) -> Outcome:
         """Send what *row* keeps, as its owner since the moment *since*, and keep the outcome."""
-        self._row, self._held_since, self._written = row, since, since
+        age = row.updated - (row.first_kept or row.updated)
+        self.row, self.held_since, self.first_kept = row, since, (since[0] - age, since[1] - age)
         self.in_doubt = row.state is RecordState.SENT
         try:
             if not self.begun:
                 with suppress(PaymentsError):  # Without it, the gate stays shut, and says why.
-                    await self._engine.learn_time()
+                    await self.engine.learn_time()
             outcome, resolution = await self._attempts(row)
             if resolution.state is _DONE:
                 # It replaces every other state, so the row cannot say otherwise.
-                write = partial(self._journal.resolve, row.key, resolution, owner=row.owner)
-                self._journaling.write_later(row.key, write)
+                write = partial(self.journaling.journal.resolve, row.key, resolution, owner=row.owner)
+                self.journaling.write_later(row.key, write)
                 return outcome
             resolution = structs.replace(resolution, state=self._judged(row, resolution.state))
             # A record that was begun a moment ago is for recovery: its caller does not wait for further reads.
-            if resolution.state is RecordState.UNKNOWN and self._barred and not self.begun:
+            if resolution.state is RecordState.UNKNOWN and self.barred and not self.begun:
                 resolution = await self._look_up(row) or resolution
         except BaseException:
             # Cancelled, as a rule: nobody can be waited for now.
-            self._journaling.write_later(row.key, partial(self._free, row))
+            self.journaling.write_later(row.key, partial(self._free, row))
             raise
         return await self._settle(row, resolution, outcome)
 
     async def _attempts(self, row: Record) -> tuple[Outcome, Resolution]:
         """Make the attempts, with the kept bytes and the kept key; return their outcome, and what the row is to say."""
-        intent, operation = self._intent, self._intent.operation
+        intent, operation = self.intent, self.intent.operation
         # Whoever takes a record over cannot know what was sent with its key.
         intent = structs.replace(
             intent,
@@ -263,59 +262,50 @@ class JournaledCall(Generic[B, R]):
             key=row.key if operation.keyed else None,
             has_own_key=operation.keyed and not self.begun,
         )
-        call = self._engine.call_for(intent, self)
+        call = self.engine.call_for(intent, self)
         try:
-            result = await (observed(call, call.run) if self._engine.settings.observers else call.run())
+            result = await (observed(call, call.run) if self.engine.settings.observers else call.run())
         except PaymentsError as error:
             resolution = resolution_of(call, row, error)
             return Outcome(resolution.state, row, error=error, attempts=call.attempts), resolution
         return Outcome(_DONE, row, result=result), resolution_of(call, row, result)
 
-    async def why_not(self, seconds: float, seller: str) -> str | None:
-        """Return why no attempt of up to *seconds* by a token of *seller* may begin now, or ``None``."""
-        moment = self._clock.moment()
-        if not self._covers(seconds, moment):
-            if reason := await self._renew(seconds):
-                return reason
-            moment = self._clock.moment()  # The machine may have slept meanwhile.
-        row = self._row
-        if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be another write.
-            return "it belongs to another seller than the token"
-        if not self.begun and not self._clock.is_fresh(moment):
-            return "no response has told the platform's time in the last 5 minutes"
-        stored = self._stored_age(row, moment)
-        now = self._clock.at(moment)
-        dated = now - row.begun if row.is_dated and now is not None else stored
-        if self.begun:  # Then the age is known: a platform's clock that went back keeps no new record from being sent.
-            dated = max(dated, stored)
-        self.left = row.not_after - row.begun - max(stored, dated)
-        self._barred = states.barred(row, stored, dated)
-        if not self._barred:
-            self._in_flight = max(self._in_flight, seconds)
-        return self._barred or None
+    def covers(self, seconds: float, moment: Moment) -> bool:
+        """Whether an attempt that takes up to *seconds* from *moment* on ends within the lease.
 
-    def _stored_age(self, row: Record, moment: Moment) -> float:
-        """Return the age of *row* at *moment*, by store time."""
-        return row.updated - (row.first_kept or row.updated) + elapsed(self._written, moment)
+        Otherwise another owner could hear a rejection while this attempt still succeeds.
+        """
+        return self.lease - elapsed(self.held_since, moment) >= seconds
 
-    async def _renew(self, seconds: float) -> str | None:
+    async def renew(self, seconds: float) -> str | None:
         """Renew the lease for an attempt of *seconds*; return why that did not work, or ``None``."""
-        asked, lease, row = self._clock.moment(), max(self._lease, 2 * seconds), self._row
+        clock, lease, row = self.journaling.platform_clock, max(self.lease, 2 * seconds), self.row
+        asked = clock.moment()
         try:
-            now = await self._journal.renew(row.key, owner=row.owner, lease=lease)
+            now = await self.journaling.journal.renew(row.key, owner=row.owner, lease=lease)
         except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
             return f"its lease could not be renewed: {_reason(error)}"
         if now.owner != row.owner:
             return "another process has taken it over"
-        self._held_since, self._lease = asked, lease
-        return None if self._covers(seconds, self._clock.moment()) else "renewing its lease took too long"
+        self.held_since, self.lease = asked, lease
+        return None if self.covers(seconds, clock.moment()) else "renewing its lease took too long"
 
-    def _covers(self, seconds: float, moment: Moment) -> bool:
-        """Whether an attempt that ends within *seconds* ends within the lease.
-
-        Otherwise another owner could hear a rejection while this attempt still succeeds.
-        """
-        return self._lease - elapsed(self._held_since, moment) >= seconds
+    def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
+        """Return why no attempt of up to *seconds* by a token of *seller* may begin at *moment*, or ``None``."""
+        row = self.row
+        if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be another write.
+            return "it belongs to another seller than the token"
+        if not self.begun and not self.journaling.platform_clock.is_fresh(moment):
+            return "no response has told the platform's time in the last 5 minutes"
+        stored, now = elapsed(self.first_kept, moment), self.journaling.platform_clock.at(moment)
+        dated = now - row.begun if row.is_dated and now is not None else stored
+        if self.begun:  # Then the age is known: a platform's clock that went back keeps no new record from being sent.
+            dated = max(dated, stored)
+        self.left = row.not_after - row.begun - max(stored, dated)
+        self.barred = states.barred(row, stored, dated)
+        if not self.barred:
+            self.in_flight = max(self.in_flight, seconds)
+        return self.barred or None
 
     def _judged(self, row: Record, state: RecordState) -> RecordState:
         """Return what it means for *row* that its attempts ended in *state*."""
@@ -323,18 +313,18 @@ class JournaledCall(Generic[B, R]):
             return RecordState.UNKNOWN  # One write before the send cannot tell "about to send" from "sent".
         if state is not RecordState.NOT_SENT:
             return state
-        if self._barred == states.TOO_LATE:
+        if self.barred == states.TOO_LATE:
             return RecordState.EXPIRED
-        return RecordState.DEFERRED if self._defer else state
+        return RecordState.DEFERRED if self.defer else state
 
     async def _look_up(self, row: Record) -> Resolution | None:
         """Read whether *row*, which is too old to be sent, took effect; ``None`` if that does not show."""
-        engine, operation, moment = self._engine, self._intent.operation, self._clock.moment()
-        now = self._clock.at(moment)
+        engine, operation, moment = self.engine, self.intent.operation, self.journaling.platform_clock.moment()
+        now = self.journaling.platform_clock.at(moment)
         if operation.look_up is None or now is None:
             return None
-        begun = row.begun if row.is_dated else now - self._stored_age(row, moment)
-        not_after, body = row.not_after - row.begun + begun, self._intent.content if row.body is None else row.body
+        begun = row.begun if row.is_dated else now - elapsed(self.first_kept, moment)
+        not_after, body = row.not_after - row.begun + begun, self.intent.content if row.body is None else row.body
         dated = structs.replace(row, begun=begun, not_after=not_after, is_dated=True, body=body)
         # A copy: these reads are no results of a `with_result`.
         reader = Engine(engine.runtime, engine.settings, origin=engine.origin)
@@ -355,8 +345,8 @@ class JournaledCall(Generic[B, R]):
         Raises:
             RequestInvalid: It is not known what all of them have done.
         """
-        row = self._row
-        rows = await self._journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
+        row = self.row
+        rows = await self.journaling.journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
         if len(rows) >= _MOST:
             raise RequestInvalid("journal", "has too many records that may have done what was read")
         rivals = [rival for rival in rows if rival.seller == row.seller and rival.key != row.key]
@@ -373,7 +363,7 @@ class JournaledCall(Generic[B, R]):
     async def _settle(self, row: Record, resolution: Resolution, outcome: Outcome) -> Outcome:
         """Keep *resolution*, and return what the caller may be told."""
         try:
-            now = await self._journal.resolve(row.key, resolution, owner=row.owner)
+            now = await self.journaling.journal.resolve(row.key, resolution, owner=row.owner)
         except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
             # Recovery could do, later, what the caller believes to be over.
             unknown = outcome.error if outcome.state is RecordState.UNKNOWN else None

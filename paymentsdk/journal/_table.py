@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from paymentsdk._database import Connection, Database, Driver, Kind
+from paymentsdk._database import Connection, Database, Driver, Instead, Kind
 from paymentsdk._postgres import Postgres, Table
 from paymentsdk._sqlite import SQLite
 from paymentsdk._validate import Seal, check_path
@@ -90,8 +90,6 @@ _PAGE = 500
 #: Seconds between two pages that are wiped. Whoever waits to write to a file of SQLite looks that often whether it is
 #: free: without a gap as long as that, another process would wait until it gives up.
 _PAUSE = 0.1
-#: Rows that a process holds at most in memory: more of them are settled with a read.
-_MOST_HELD = 10_000
 
 
 class _Rows(Struct, eq=False):
@@ -172,8 +170,6 @@ class TableJournal:
         self._inserts = self._lane if driver.joins else Database(driver, JournalUnavailable)
         #: Rows that this process holds, so that settling one needs no read.
         self._held: dict[str, Record] = {}
-        self._process = os.getpid()
-        self._closed = False
 
     @property
     def seals(self) -> bool:
@@ -182,19 +178,11 @@ class TableJournal:
 
     async def aclose(self) -> None:
         """See `Journal.aclose`."""
-        self._closed = True
         for lane in (self._inserts, self._lane):
             await lane.aclose()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise JournalUnavailable("it is closed")
-        if self._process != os.getpid():
-            raise JournalUnavailable("it belongs to another process: open one in each")
-
-    async def _do(self, work: Callable[[_Rows], T], kind: Kind = Kind.WRITES) -> T:
-        self._check()
-        return await self._lane.run(lambda connection: work(_Rows(connection, self._codec)), kind)
+    def _do(self, work: Callable[[_Rows], T], kind: Kind = Kind.WRITES) -> Awaitable[T]:
+        return self._lane.run(lambda connection: work(_Rows(connection, self._codec)), kind)
 
     async def _read(self, key: str) -> tuple[Record | None, float]:
         """Return the row of *key*, and the store time; others may change the row meanwhile."""
@@ -208,7 +196,6 @@ class TableJournal:
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        self._check()
         values = self._codec.values(structs.replace(record, lease_until=lease))
         new: Record | None
         try:
@@ -219,7 +206,7 @@ class TableJournal:
             new = None  # What is known for good is returned from a read-only file, or a full disk.
         action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
         if row.owner == record.owner:
-            self._hold(row)
+            self._held[row.key] = row
         return action, row
 
     async def _begin_again(self, record: Record, lease: float) -> tuple[Action, Record]:
@@ -251,8 +238,11 @@ class TableJournal:
         Not where an attempt may be in flight: that is judged by the store time. The write is begun at once, so that it
         is committed together with the next call's begin.
         """
-        self._check()
         resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
+
+        def changed(connection: Connection) -> Record:
+            return _Rows(connection, self._codec).change(key, resolved)
+
         held = self._held.pop(key, None)
         in_flight = resolution.in_flight or (held is not None and held.in_flight_until)
         if held is not None and held.owner == owner and not held.sensitive and not in_flight:
@@ -260,20 +250,13 @@ class TableJournal:
             if row is not held:
                 before = id_of(key), held.owner, CODES[held.state]
                 values = (*before, CODES[row.state], row.reason, response_column(row))
-                settled = self._lane.run_together(_settle, (values, row), Kind.STATEMENT)
-                return self._settled(row, settled, resolved)
-        return self._do(lambda rows: rows.change(key, resolved))
-
-    async def _settled(self, row: Record, settled: Awaitable[float | None], resolved: Callable[..., Record]) -> Record:
-        if (updated := await settled) is not None:
-            return structs.replace(row, updated=updated)
-        return await self._do(lambda rows: rows.change(row.key, resolved))
+                return self._lane.run_together(_settle, (values, row, Instead(changed)), Kind.STATEMENT)
+        return self._lane.run(changed)
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
         taken = await self._do(lambda rows: rows.claim(sellers, owner, lease, keys))
-        for row in taken:
-            self._hold(row)
+        self._held |= {row.key: row for row in taken}
         return taken
 
     async def records(
@@ -295,11 +278,6 @@ class TableJournal:
             await sleep(_PAUSE)
         return count
 
-    def _hold(self, row: Record) -> None:
-        if len(self._held) >= _MOST_HELD:
-            self._held.clear()
-        self._held[row.key] = row
-
 
 def _insert(connection: Connection, items: Sequence[tuple[Values, Record, float]]) -> list[Record | None]:
     """Keep new rows; return `None` for each whose key is known."""
@@ -313,13 +291,17 @@ def _insert(connection: Connection, items: Sequence[tuple[Values, Record, float]
     ]
 
 
-def _settle(connection: Connection, items: Sequence[tuple[Values, Record]]) -> list[float | None]:
-    """Write what has become of rows that are held; return when, or `None` for each that was changed meanwhile."""
+def _settle(connection: Connection, items: Sequence[tuple[Values, Record, Instead]]) -> list[Record | Instead]:
+    """Write what has become of rows that are held; return them, or what has to be done if one was changed meanwhile."""
     # That all of them are done may wait for the disk: its loss costs a replay, of what has a key.
-    durable = not all(row.state is RecordState.DONE and row.keyed for _, row in items)
-    rows = sorted((values for values, _ in items), key=itemgetter(0))
+    durable = not all(row.state is RecordState.DONE and row.keyed for _, row, _ in items)
+    rows = sorted((values for values, _, _ in items), key=itemgetter(0))
     written: dict[object, float] = dict(connection.each(_SETTLE, _SETTLED, rows, durable=durable))
-    return [written.pop(values[0], None) for values, _ in items]
+    times = [written.pop(values[0], None) for values, _, _ in items]
+    return [
+        changed if now is None else structs.replace(row, updated=now)
+        for (_, row, changed), now in zip(items, times, strict=True)
+    ]
 
 
 def _checked(row: Record, keys: Collection[str]) -> Record:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, TypedDict, TypeVar, Unpack, dataclass_transform
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._call.engine import Caller, Engine, engine_of
-from paymentsdk._call.response import Result
 from paymentsdk._call.settings import CallOptions, mask_options
 from paymentsdk._codec.encode import PathValue
 from paymentsdk._codec.timestamps import read_day
@@ -291,12 +290,8 @@ class Resource:
         """Carry out a write with the options that its method was given, and return its value."""
         if not options and headers is None:
             return self._engine.value(operation, body, path)
-        return self._write_with(operation, body, {"headers": headers, **options, **path})
-
-    async def _write_with(self, operation: Operation[B, R], body: B | None, options: dict[str, object]) -> R:
         # A name that is no option is taken for a placeholder, and rejected: the key of a misspelt one would be random.
-        call = cast("Callable[..., Awaitable[Result[R]]]", self._engine.call)
-        return (await call(operation, body, **options)).value
+        return self._engine.general_value(operation, body, {"headers": headers, **options, **path})
 
 
 def settling(status: int, code: str, meaning: str) -> ErrorCode:

@@ -237,8 +237,8 @@ async def test_first_sent_at_is_the_beginning_of_the_attempt(play, hang) -> None
 def encoded_again(build):
     """Encode the body at every attempt, as it is by then."""
 
-    def built(self):
-        return structs.replace(build(self), body=self.operation.encoder.encode(self.intent.body))
+    def built(intent, *arguments, **options):
+        return structs.replace(build(intent, *arguments, **options), body=intent.operation.encoder.encode(intent.body))
 
     return built
 
@@ -258,7 +258,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.control("paymentsdk._call.call.Call._request", around=encoded_again)
+@pytest.mark.control("paymentsdk._call.intent.Intent.request", around=encoded_again)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, change: str) -> None:
     """What the caller does to the body during a pause changes no retry: one key stands for one request."""
@@ -278,7 +278,7 @@ async def test_every_attempt_sends_the_bytes_of_the_first(make_client, clock, ch
     assert 1 == len({request.headers["X-Idempotency-Key"] for request in transport.requests})
 
 
-@pytest.mark.control("paymentsdk._call.call.Call._request", around=encoded_again, raises=RequestInvalid)
+@pytest.mark.control("paymentsdk._call.intent.Intent.request", around=encoded_again, raises=RequestInvalid)
 async def test_a_list_of_an_order_that_changes_is_sent_as_it_was(make_client, clock, jobs) -> None:
     """The order that the platform may have made already is the one that is sent again, with its payments."""
     payments = [PaymentRequest(amount=Decimal("24.90"))]

@@ -331,7 +331,7 @@ async def test_a_purged_rejection_is_told_as_one(journal, connect, platform: Pla
     assert 1 == len(platform.posts)
 
 
-@pytest.mark.control("paymentsdk.journal._run.JournaledCall._covers", lambda self, seconds, moment: True)
+@pytest.mark.control("paymentsdk.journal._run.JournaledCall.covers", lambda self, seconds, moment: True)
 async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""
     other, told = connect(journal()), []

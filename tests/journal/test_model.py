@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -130,10 +130,14 @@ def forget_what_is_in_flight(
 
 
 def send_for_anyone(
-    self: WorldCall, seconds: float, _seller: str, why_not: Callable[..., Awaitable[str | None]] = WorldCall.why_not
-) -> Awaitable[str | None]:
+    self: WorldCall,
+    seconds: float,
+    _seller: str,
+    moment: tuple[float, float],
+    why_not: Callable[..., str | None] = WorldCall.why_not,
+) -> str | None:
     """Take every token for one of the seller."""
-    return why_not(self, seconds, self._row.seller)
+    return why_not(self, seconds, self.row.seller, moment)
 
 
 NUMBERS = itertools.count()
@@ -188,7 +192,7 @@ CONTROLS: Mapping[str, Control] = {
     "9-lease-covers-the-attempt": Control(
         "and it took effect",
         "refuse deliver lose",
-        replaced={"_covers": (WorldCall, lambda self, seconds, moment: True)},
+        replaced={"covers": (WorldCall, lambda self, seconds, moment: True)},
     ),
     "7-rejection-of-what-is-in-doubt": Control(
         "told refused, and it took effect", "turn deliver lose", Faults(believes_rejections=True)

@@ -671,11 +671,13 @@ async def test_what_changes_while_it_is_listed_is_listed_as_it_is(
         await ours.begin(record("a"), lease=60)
         loop, fetch = asyncio.get_running_loop(), _psycopg._Connection.fetch
 
+        async def finish() -> None:
+            await theirs.resolve(record("a").key, DONE, owner="p/1")
+
         def and_then(self: _psycopg._Connection, query: str, *values: object) -> object:
             rows = fetch(self, query, *values)
             if "state < 4" in query:
-                resolved = theirs.resolve(record("a").key, DONE, owner="p/1")
-                asyncio.run_coroutine_threadsafe(resolved, loop).result(PATIENCE)
+                asyncio.run_coroutine_threadsafe(finish(), loop).result(PATIENCE)
             return rows
 
         monkeypatch.setattr(_psycopg._Connection, "fetch", and_then)

@@ -369,7 +369,8 @@ class World:
         return f"{name} v{version}".encode()
 
     def _driver(self, process: Process, *, defer: bool = False) -> WorldCall:
-        return WorldCall(self, process, defer=defer)
+        shared = Shared(self, process)
+        return WorldCall(shared, process, NO_INTENT, LEASE, defer, world=self, process=process)
 
     def later(self, process: Process, write: Coroutine[Step, object, object]) -> None:
         """Make a write that nobody waits for."""
@@ -381,10 +382,10 @@ class World:
             self._resume(task, None)
 
     async def _call(self, process: Process, name: str, *, defer: bool) -> None:
-        new = self._request(process, name)
+        new, asked = self._request(process, name), process.clock.moment()
         fact = (new.seller, name)
         try:
-            outcome = await self._driver(process, defer=defer).begin(new)
+            outcome = await self._driver(process, defer=defer).begin(new, asked)
         except (InProgress, RecordConflict):
             return
         self._hear(fact, outcome)
@@ -406,7 +407,9 @@ class World:
         fact = (row.seller, row.name)
         for _ in range(2):
             seller = process.seller
-            if why := await call.why_not(ATTEMPT, seller):
+            clock = process.clock
+            why = None if call.covers(ATTEMPT, clock.moment()) else await call.renew(ATTEMPT)
+            if why := why or call.why_not(ATTEMPT, seller, clock.moment()):
                 return Resolution(state=_given_up(in_doubt), reason=why, in_flight=in_flight)
             body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
             heard = await self._fly(process, Flight(fact, seller, row.key, body, self.time))
@@ -549,15 +552,14 @@ class Shared:
         self._world.later(self._process, write())
 
 
-class WorldCall(JournaledCall):
+class WorldCall(JournaledCall, kw_only=True):
     """A journaled call whose attempts are those of the world."""
 
-    def __init__(self, world: World, process: Process, *, defer: bool) -> None:
-        super().__init__(Shared(world, process), process, NO_INTENT, LEASE, defer=defer)
-        self._world, self._process = world, process
+    world: World
+    process: Process
 
     async def _attempts(self, row: Record) -> tuple[Outcome, Resolution]:
-        resolution = await self._world.attempts(self._process, self, row)
+        resolution = await self.world.attempts(self.process, self, row)
         return Outcome(resolution.state, row), resolution
 
 
