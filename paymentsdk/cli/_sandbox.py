@@ -58,6 +58,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
     hosts = "let notifications be delivered to HOST besides this machine; can be repeated"
     links = "where buyers reach the sandbox: links and QR codes lead there"
     seed_file = "begin with the sellers, plans, webhooks, policies, faults and the clock in FILE, in TOML"
+    stubs = "respond at endpoints beyond the contract as FILE says, in TOML"
     ready = "write address and credentials to FILE as NAME=VALUE lines once the port is open; remove it at the end"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
@@ -66,6 +67,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--json", action="store_true", dest="as_json", help=line),
         add("--ready-file", type=file, metavar="FILE", help=ready),
         add("--seed-file", type=file, metavar="FILE", help=seed_file),
+        add("--stubs", type=file, metavar="FILE", help=stubs),
         add("--seed", type=int, metavar="N", help="make ids and random choices repeatable"),
         add("--policy", type=pair, action="append", default=[], dest="policies", metavar="NAME=VALUE", help=policy),
         add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),

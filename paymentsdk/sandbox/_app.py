@@ -42,6 +42,7 @@ from paymentsdk.sandbox._pipeline import REPLAYED, InFlight, ReceivedRequest, Re
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import EPOCH
 from paymentsdk.sandbox._store import is_full
+from paymentsdk.sandbox._stubs import Stub, add_stubs
 from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
 from paymentsdk.transports.base import Request
 
@@ -67,6 +68,7 @@ def make_app(
     live_tokens: bool = False,
     allowed_hosts: frozenset[str] = frozenset(),
     find_token: Authenticate | None = None,
+    stubs: str | None = None,
 ) -> web.Application:
     """Return the application of *platform*.
 
@@ -75,6 +77,7 @@ def make_app(
         live_tokens: Whether ``APP_USR`` tokens are taken.
         allowed_hosts: Names besides those of this machine that a browser may know the control API by.
         find_token: Finds the token that a signature stands for.
+        stubs: The name of a file with endpoints beyond the contract.
     """
     endpoints = Endpoints(platform, live_tokens=live_tokens, find_token=find_token)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[endpoints.respond_always])
@@ -88,6 +91,8 @@ def make_app(
     app.router.add_get("/openapi.json", _openapi)
     _control.add_routes(app)
     routes.add_routes(app)
+    if stubs:
+        add_stubs(app.router, stubs, endpoints.respond_as)
     return app
 
 
@@ -125,6 +130,13 @@ class Endpoints:
         sent = _with_faults(reply, received.hit)
         self._log_request(request, sent)
         return await self._send(request, sent, received.hit)
+
+    async def respond_as(self, stub: Stub, request: web.Request) -> web.StreamResponse:
+        """Respond as a stub says."""
+        await read(request)
+        response = stub.respond(request.match_info)
+        self._log_request(request, response)
+        return response
 
     async def _respond(self, request: web.Request, received: ReceivedRequest) -> Reply:
         platform = self._platform

@@ -91,12 +91,14 @@ class Sandbox(Platform):
             ``access_token``, the seller who has it in ``db`` is the first one.
         seed_file: A file in TOML with sellers, their plans and webhooks, policies, faults and the clock. Arguments win
             over it. In a ``db`` that has sellers, its ``tenants`` are not made again.
+        stubs: A file in TOML with endpoints beyond the contract: ``[[stubs]]`` with ``path``, ``method``, ``status``,
+            ``headers`` and ``body``.
 
     Raises:
-        ValueError: ``seed_file`` has an unknown key or a value that may not be there; the host is empty, or not this
-            machine's own and ``public`` was not set; the port is not 0 to 65,535; ``public_url`` is not an http or
-            https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it may not
-            have, as may an option of ``tenant``; two operations have one method and path; a handler, a job or
+        ValueError: ``seed_file`` or ``stubs`` has an unknown key or a value that may not be there; the host is empty,
+            or not this machine's own and ``public`` was not set; the port is not 0 to 65,535; ``public_url`` is not an
+            http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
+            may not have, as may an option of ``tenant``; two operations have one method and path; a handler, a job or
             ``authenticate`` is no function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
@@ -120,6 +122,7 @@ class Sandbox(Platform):
         allow_hosts: Collection[str] = (),
         tenant: Mapping[str, object] | None = None,
         seed_file: str | None = None,
+        stubs: str | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -142,7 +145,10 @@ class Sandbox(Platform):
         if frozen or start.clock.frozen or frozen_at is not None:
             with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
                 self.clock.freeze(frozen_at)
-        self._app = make_app(self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate)
+        with self.store.opening():
+            self._app = make_app(
+                self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate, stubs=stubs
+            )
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self)
         self.webhooks.hosts = frozenset(allow_hosts)

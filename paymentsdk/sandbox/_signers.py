@@ -137,8 +137,8 @@ def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
         require(len(keys) == 1, "$.secret", "has a space: a manifest is signed with one secret")
         _check_placeholders("$.signer.manifest", signer.manifest, _IN_MANIFEST)
     if isinstance(template, Template):
-        _map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))
-        _map_texts(template.query, lambda text: _check_placeholders("$.template.query", text, _IN_TEMPLATE))
+        map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))
+        map_texts(template.query, lambda text: _check_placeholders("$.template.query", text, _IN_TEMPLATE))
 
 
 def check_url(url: str, hosts: frozenset[str]) -> URL:
@@ -187,7 +187,7 @@ def make_message(
     template = TEMPLATES[request.template] if isinstance(request.template, str) else request.template
     texts = {name: _filled(text, values) for name, text in template.query.items()}
     url = URL(request.url)
-    body = _map_texts(template.body, lambda text: _filled(text, values))
+    body = map_texts(template.body, lambda text: _filled(text, values))
     content = b"" if template.body is None else msgspec.json.encode(body)
     if "stale_timestamp" in faults:
         sent_at -= _STALE_SECONDS
@@ -243,14 +243,14 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
-def _map_texts(value: object, change: Callable[[str], object]) -> object:
+def map_texts(value: object, change: Callable[[str], object]) -> object:
     """Return JSON *value* with each text in it as *change* has it; the names of members stay."""
     match value:
         case str():
             return change(value)
         case dict():
-            return {name: _map_texts(member, change) for name, member in value.items()}
+            return {name: map_texts(member, change) for name, member in value.items()}
         case list():
-            return [_map_texts(member, change) for member in value]
+            return [map_texts(member, change) for member in value]
         case _:
             return value

@@ -217,3 +217,18 @@ def test_a_command_finds_the_seller_of_a_seed_file(tmp_path):
     assert (2, "") == (rejected.returncode, rejected.stdout)
     assert f"{seed}, line 2: tenants[0] has no key" in rejected.stderr
     assert 'did you mean "external_pos_ids"?' in rejected.stderr
+
+
+def test_a_command_finds_the_stubs_of_a_file(tmp_path):
+    """Beside the operations; a stub in the place of an operation ends the start with 2."""
+    stubs = tmp_path / "stubs.toml"
+    stubs.write_text('[[stubs]]\npath = "/v1/payments/{id}"\nbody = { id = "{id}" }\n')
+    program = "import os, urllib.request as r; print(r.urlopen(os.environ['BASE_URL'] + '/v1/payments/7').read())"
+
+    result = execute("--stubs", str(stubs), *python(program))
+    stubs.write_text('[[stubs]]\npath = "/v1/orders/{id}"\n')
+    rejected = execute("--stubs", str(stubs), *python(program))
+
+    assert (0, 'b\'{"id":"7"}\'\n') == (result.returncode, result.stdout)
+    assert 2 == rejected.returncode
+    assert f"{stubs}, line 1: stubs[0]: GET /v1/orders/{{id}} is taken by" in rejected.stderr

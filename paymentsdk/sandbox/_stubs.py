@@ -1,0 +1,101 @@
+"""Stubs: endpoints beyond the contract that respond from a template, in a file in TOML."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta, field
+
+from paymentsdk.resources.common import require
+from paymentsdk.sandbox._seed import blaming, read_file
+from paymentsdk.sandbox._signers import map_texts
+from paymentsdk.sandbox._wire import ControlStruct
+
+_SEGMENT = r"[A-Za-z0-9._~-]+|\{[a-z_][a-z0-9_]*\}"
+_Path = Annotated[str, Meta(pattern=rf"\A(/({_SEGMENT}))+/?\Z(?#must have a / before each word or {{placeholder}})")]
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}:[ -~]*\Z")
+_NAME = re.compile(r"\{(\w+)\}")
+#: Statuses whose response has no body.
+_BODILESS = frozenset({204, 205, 304})
+
+
+class Stub(ControlStruct):
+    """An endpoint that the contract does not have."""
+
+    path: _Path
+    """The path, such as `/v1/payments/{id}`."""
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    """The HTTP method; `GET` by default."""
+    status: Annotated[int, Meta(ge=200, le=599)] = 200
+    """The status of the response; 200 by default."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Its headers. By default a text is `text/plain`, and everything else `application/json`."""
+    body: object = None
+    """Its body, none by default: a text as it is, everything else as JSON. Texts may have the placeholders of `path`.
+    """
+
+    def __post_init__(self) -> None:
+        require(self.body is None or self.status not in _BODILESS, "$.body", f"cannot go with the status {self.status}")
+        for name, value in self.headers.items():
+            require(_HEADER.match(f"{name}:{value}"), f"$.headers.{name}", "is no header of visible ASCII characters")
+        names = _NAME.findall(self.path)
+        texts: list[str] = []
+        map_texts(self.body, texts.append)
+        for name in (name for text in texts for name in _NAME.findall(text) if name not in names):
+            require(None, "$.body", f"has {{{name}}}, which is no placeholder of the path")
+
+    def respond(self, values: Mapping[str, str]) -> web.Response:
+        """Return the response to a request whose path has *values*."""
+        body = map_texts(self.body, lambda text: _NAME.sub(lambda match: values[match[1]], text))
+        kind, content = "application/json", b"" if body is None else msgspec.json.encode(body)
+        if isinstance(body, str):
+            kind, content = "text/plain; charset=utf-8", body.encode()
+        headers = {"Content-Type": kind} if content else {}
+        response = web.Response(status=self.status, body=content, headers=headers)
+        response.headers.update(self.headers)
+        return response
+
+
+class _StubFile(ControlStruct):
+    """A file with stubs."""
+
+    stubs: tuple[Stub, ...] = ()
+    """The endpoints."""
+
+
+def add_stubs(
+    router: web.UrlDispatcher, path: str, respond: Callable[[Stub, web.Request], Awaitable[web.StreamResponse]]
+) -> None:
+    """Have *respond* respond where the stubs in the file *path* are.
+
+    Raises:
+        InvalidFile: It is no TOML, has an unknown key or a value that may not be there, or a path that is taken.
+        OSError: It cannot be read.
+    """
+    for number, stub in enumerate(read_file(_StubFile, path).stubs):
+        with blaming(path, f"$.stubs[{number}]"):
+            for route in router.routes():
+                taken = route.resource.canonical if route.resource else ""
+                if route.method == stub.method and _meet(stub.path, taken):
+                    _reject(stub, f"{route.method} {taken}")
+            if stub.path.startswith("/_sandbox"):
+                _reject(stub, "the control API, /_sandbox")
+            path_of_stub = stub.path.rstrip("/")
+            for place in (path_of_stub, path_of_stub + "/"):
+                router.add_route(stub.method, place, partial(respond, stub))
+
+
+def _meet(path: str, taken: str) -> bool:
+    """Return whether one address can be both."""
+    parts = [text.strip("/").split("/") for text in (path, taken)]
+    return len(parts[0]) == len(parts[1]) and all(
+        first == second or "{" in first + second for first, second in zip(*parts, strict=True)
+    )
+
+
+def _reject(stub: Stub, taken: str) -> None:
+    way_out = "give the stub another path, or replace an operation of the contract by Sandbox(handlers=)"
+    raise ValueError(f"{stub.method} {stub.path} is taken by {taken}: {way_out}")
