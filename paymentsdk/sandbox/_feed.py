@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._contract.operation import Operation
-from paymentsdk._secrets import MASK
+from paymentsdk._secrets import MASK, MaskedRepr
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
@@ -121,6 +121,8 @@ def _put(queue: Queue, event: Event | None) -> None:
     queue.put_nowait(event)
 
 
+#: Where the types of the contract are.
+_CONTRACT = "paymentsdk.resources."
 #: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
 _OF_GRANT = frozenset({"code"})
 
@@ -177,18 +179,23 @@ def _names(text: str, secrets: frozenset[str]) -> bool:
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
     """Return the names of all that one of *operations*, or a seller, declares a credential, in lower case."""
     kinds = {kind for operation in operations for kind in (operation.body, operation.result) if kind is not None}
-    return frozenset[str]().union(*map(_declared_in, {Tenant, *kinds}))
+    # To walk through the types of the contract takes longer than the rest of a start.
+    masked = [kind for kind in MaskedRepr.__subclasses__() if kind.__module__.startswith(_CONTRACT)]
+    walked: list[type] = [kind for kind in kinds if not kind.__module__.startswith(_CONTRACT)]
+    return frozenset[str]().union(*[_declared_by(kind) for kind in (Tenant, *masked)], *[_declared_in(kind) for kind in walked])
 
 
 @cache
 def _declared_in(kind: type) -> frozenset[str]:
     """Return the names of the credentials that a value of *kind* may hold, in lower case."""
-    return frozenset(
-        field.encode_name.lower()
-        for struct in structs_in([kind])
-        for field in struct.fields
-        if field.name in getattr(struct.cls, "__secrets__", ())
-    )
+    return frozenset[str]().union(*(_declared_by(struct.cls) for struct in structs_in([kind])))
+
+
+def _declared_by(struct: object) -> frozenset[str]:
+    secrets: frozenset[str] = getattr(struct, "__secrets__", frozenset())
+    names: tuple[str, ...] = getattr(struct, "__struct_fields__", ())
+    sent: tuple[str, ...] = getattr(struct, "__struct_encode_fields__", ())
+    return frozenset(text.lower() for name, text in zip(names, sent, strict=True) if name in secrets)
 
 
 def _without(secrets: Container[str], value: object) -> object:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 from zlib import crc32
 
@@ -64,7 +65,7 @@ class Table(Generic[D]):
         self.key = key
         self.columns: Mapping[str, Callable[[D], object]] = columns or {}
         self.dates = dates
-        self.decode: Callable[[bytes], D] = msgspec.json.Decoder(form).decode
+        self._form = form
         names = ("tenant", "key", *self.columns, "document")
         changes = ", ".join(f"{column} = excluded.{column}" for column in names[2:])
         # The names in these statements are this module's own; every value is bound.
@@ -84,6 +85,11 @@ class Table(Generic[D]):
             index = f"{name}_{column} ON {name} (tenant, {', '.join([column, *order])})"
             # Whatever is asked of a column, one without a value is not the response.
             self.create += f"CREATE INDEX IF NOT EXISTS {index} WHERE {column} IS NOT NULL;"
+
+    @cached_property
+    def decode(self) -> Callable[[bytes], D]:
+        """Read a document. Made at first use: no program reads all kinds of documents, and each takes a millisecond."""
+        return msgspec.json.Decoder(self._form).decode
 
     def values(self, document: D) -> list[object]:
         """Return the columns of *document*, as SQLite keeps them."""

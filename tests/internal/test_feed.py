@@ -22,6 +22,7 @@ from paymentsdk.sandbox._feed import (
     secrets_of,
 )
 from paymentsdk.sandbox._pages.snippets import curl
+from paymentsdk.sandbox._wire import structs_in
 
 MIB = 2**20
 
@@ -131,3 +132,13 @@ def test_a_method_is_no_command() -> None:
     line = RequestLine(at=now, operation=None, method="`ID`&", path="/", status=405, tenant=1, request_id="req-1")
 
     assert curl(line, "http://127.0.0.1:8787").startswith("curl -X '`ID`&' ")
+
+
+@pytest.mark.control("paymentsdk.sandbox._feed.MaskedRepr.__subclasses__", list)
+def test_what_the_contract_declares_a_credential_is_masked():
+    """At any depth of any operation; a start does not look through all of its types for it."""
+    kinds = {kind for operation in OPERATIONS.values() for kind in (operation.body, operation.result) if kind}
+    declared = [struct.cls.__secrets__ for struct in structs_in(kinds) if hasattr(struct.cls, "__secrets__")]
+
+    assert len(declared) > 2
+    assert set().union(*declared) <= secrets_of(OPERATIONS.values())
