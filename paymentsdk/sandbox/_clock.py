@@ -20,6 +20,7 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo
 
 #: Crockford's alphabet: no letters that look like digits.
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _BASE32 for second in _BASE32]
 _TIME_LENGTH, _CHANCE_LENGTH = 10, 16
 
 
@@ -207,4 +208,4 @@ class Ids:
 
 
 def _base32(number: int, length: int) -> str:
-    return "".join([_BASE32[number >> place & 31] for place in range(5 * (length - 1), -1, -5)])
+    return "".join([_PAIRS[number >> place & 1023] for place in range(5 * (length - 2), -1, -10)])

@@ -182,7 +182,8 @@ def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str
     # To walk through the types of the contract takes longer than the rest of a start.
     masked = [kind for kind in MaskedRepr.__subclasses__() if kind.__module__.startswith(_CONTRACT)]
     walked: list[type] = [kind for kind in kinds if not kind.__module__.startswith(_CONTRACT)]
-    return frozenset[str]().union(*[_declared_by(kind) for kind in (Tenant, *masked)], *[_declared_in(kind) for kind in walked])
+    names = [*map(_declared_by, (Tenant, *masked)), *(_declared_in(kind) for kind in walked)]
+    return frozenset[str]().union(*names)
 
 
 @cache

@@ -55,8 +55,7 @@ LIFETIMES: Mapping[GrantKind, timedelta] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedRequest(Generic[B]):
+class ParsedRequest(Struct, Generic[B], frozen=True, kw_only=True):
     """What a handler gets: a request whose parts were read as their types say, and checked."""
 
     body: B
@@ -90,8 +89,7 @@ class FindOptions(Sorting, total=False):
     offset: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class SellerContext:
+class SellerContext(Struct, frozen=True, kw_only=True):
     """One seller's part of the sandbox, at one moment: what a handler does to it is committed as a whole."""
 
     tenant: Tenant
@@ -104,13 +102,13 @@ class SellerContext:
     """Makes identifiers: `token(length)`, `number(digits)`, `uuid()`, `sortable(prefix, now)`."""
     base_url: str
     """Where links lead: the sandbox as buyers reach it."""
-    store: Store = field(repr=False)
+    store: Store
     """Where documents are kept. The methods below read and write it for this seller alone."""
-    publish: Callable[[str, int, Struct], None] = field(repr=False)
+    publish: Callable[[str, int, Struct], None]
     """Sends a change to those who watch, such as the dashboard: the name of the table, the seller, the document."""
-    jobs: Collection[str] = field(default=(), repr=False)
+    jobs: Collection[str] = ()
     """The names of what `schedule` can bring about."""
-    webhooks: Sequence[Webhook] = field(default=(), repr=False)
+    webhooks: Sequence[Webhook] = ()
     """Those that the seller has registered."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""

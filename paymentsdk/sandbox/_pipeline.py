@@ -14,12 +14,11 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct, inspect
+from msgspec import Struct, field, inspect
 
 from paymentsdk._codec.type_walk import allows_null
 from paymentsdk.resources.oauth import TokenRequest
@@ -51,13 +50,12 @@ REMEMBERED = timedelta(hours=24)
 _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
-@dataclass(kw_only=True)
-class ReceivedRequest:
+class ReceivedRequest(Struct, kw_only=True):
     """A request, and what is known so far of who sent it and what becomes of it."""
 
     operation: AnyOperation
-    path: Mapping[str, str] = field(default_factory=dict)
-    query: Mapping[str, str] = field(default_factory=dict)
+    path: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
     """The parameters, the first of each name."""
     authorization: str = ""
     content_type: str = ""
@@ -69,7 +67,7 @@ class ReceivedRequest:
     """The seller; `None` until they are known."""
     grant: Grant | None = None
     """The token that says so; none at the token endpoint."""
-    hit: Hit = field(default_factory=Hit)
+    hit: Hit = Hit()
     """The faults that hit it."""
     began: float = field(default_factory=time.perf_counter)
 

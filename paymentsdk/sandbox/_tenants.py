@@ -220,7 +220,7 @@ class ProvisionRequest(ControlStruct):
     """The user id of the seller; the first seller by default."""
 
 
-class _Past(SellerContext):
+class _Past(SellerContext, frozen=True):
     """A moment of the past, in which an order is paid before anything of it falls due."""
 
     def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `SellerContext`
@@ -238,7 +238,7 @@ def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[Non
             for number in range(first, min(first + _PIECE, request.orders)):
                 ago = (days - days * number // request.orders) // _MILLISECOND * _MILLISECOND
                 quiet = {"publish": lambda *_: None, "webhooks": ()}
-                past = {**vars(context), **quiet, "now": context.now - ago}
+                past = {**asdict(context), **quiet, "now": context.now - ago}
                 _sell(_Past(**past), number)
         yield
 

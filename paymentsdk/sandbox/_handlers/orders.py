@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -245,7 +244,7 @@ def settle_refund(context: SellerContext, order_id: str) -> str:
     """Bring the refund that is processing to its end."""
     record = context.require(ORDERS, order_id)
     # The money moves now, and for the request that asked for it.
-    order = _settle(dataclasses.replace(context, key=record.refund_key), record)
+    order = _settle(replace(context, key=record.refund_key), record)
     return f"refund.{order.refunds[-1].status}"
 
 
