@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from email.utils import format_datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import TypeAlias
 
@@ -112,8 +112,6 @@ class Endpoints:
         self.stopping = asyncio.Event()
         self._in_flight = InFlight()
         self._numbers = count(1)
-        self._date = (0, "")
-        """The header of this name, and the second that it is of."""
         self._secrets = secrets_of([*OPERATIONS.values(), *platform.operations.values()])
 
     async def handle(self, operation: AnyOperation, request: web.Request) -> web.StreamResponse:
@@ -226,9 +224,7 @@ class Endpoints:
         # Clients count the age of their keys by it: it is the time of the clock that forgets them.
         received = request.get(_RECEIVED)
         now = self._platform.now(received and received.tenant)
-        if (second := (now - EPOCH) // _SECOND) != self._date[0]:
-            self._date = second, format_datetime(now, usegmt=True)
-        response.headers["Date"] = self._date[1]
+        response.headers["Date"] = _http_date((now - EPOCH) // _SECOND)
 
     def _id_of(self, request: web.Request) -> str:
         """Return the id of *request*, which it gets at the first look: aiohttp itself responds to some."""
@@ -313,6 +309,12 @@ class Endpoints:
         shape = "flat" if path.startswith(PREFIX) else self._platform.policies.error_shape
         body = _error_body(rejected, operation, shape)
         return web.Response(status=rejected.status, body=body, content_type="application/json")
+
+
+@lru_cache(64)
+def _http_date(second: int) -> str:
+    """Return a second since 1970 as the header `Date` has it."""
+    return format_datetime(EPOCH + second * _SECOND, usegmt=True)
 
 
 def _error_body(rejected: Rejected, operation: AnyOperation | None, shape: str) -> bytes:

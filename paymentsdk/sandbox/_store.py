@@ -41,8 +41,6 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 
 #: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
 SCHEMA = 6
-#: Undoes what one of several shared transactions has written.
-_UNDO_PART = "ROLLBACK TO part"
 #: Documents that are kept decoded.
 _MOST_CACHED = 1_000
 #: What SQLite calls a database without a file.
@@ -231,31 +229,25 @@ class Store:
             try:
                 with localcontext(money.EXACTLY):
                     yield
-                self._end(shared=shared)
+                if self._undo and shared and self._shared is None:
+                    self._shared = _SharedCommit()
+                elif self._undo:
+                    self._connection.execute("RELEASE part" if self._shared else "COMMIT")
             except BaseException as error:
                 del self._after[callbacks:]
-                self._roll_back(error)
+                self._roll_back(self._undo, error)
                 raise
             finally:
                 self._inside, self._undo = False, ""
             if self._shared is None:
                 self._call_back()
 
-    def _end(self, *, shared: bool) -> None:
-        """End a transaction, and commit it unless it is *shared*."""
-        if self._undo == _UNDO_PART:
-            self._connection.execute("RELEASE part")
-        elif self._undo and shared:
-            self._shared = _SharedCommit()
-        elif self._undo:
-            self._connection.execute("COMMIT")
-
-    def _roll_back(self, error: BaseException) -> None:
-        """Undo what the running transaction has written."""
+    def _roll_back(self, undo: str, error: BaseException) -> None:
+        """Undo what a transaction has written, by the statement *undo*, which is empty if it has written nothing."""
         self._forget()
         try:
-            if self._undo:
-                self._connection.execute(self._undo)
+            if undo:
+                self._connection.execute(undo)
         except sqlite3.OperationalError as failure:  # On a full disk SQLite has rolled back by itself, and all of it.
             if self._shared:
                 self._shared.error = error if isinstance(error, Exception) else failure
@@ -278,9 +270,7 @@ class Store:
         except sqlite3.Error as error:
             shared.error = error
             self._after.clear()
-            self._undo = "ROLLBACK"
-            self._roll_back(error)
-            self._undo = ""
+            self._roll_back("ROLLBACK", error)
         else:
             self._call_back()
 
@@ -314,16 +304,14 @@ class Store:
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
         query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
-        if not table.cached:
-            rows = self._read(query, (key, tenant))
-            return self._decoded(table, rows[0][0]) if rows else None
         place = table.name, key, tenant
         with self._lock:
-            if (document := self._cache.get(place)) is None and (rows := self._read(query, (key, tenant))):
-                if len(self._cache) >= _MOST_CACHED:
-                    self._cache.clear()
-                document = self._cache[place] = self._decoded(table, rows[0][0])
-        return cast("D | None", document)
+            document = self._cache.get(place)
+            if document is None and (rows := self._read(query, (key, tenant))):
+                document = self._decoded(table, rows[0][0])
+                if table.cached and len(self._cache) < _MOST_CACHED:
+                    self._cache[place] = document
+            return cast("D | None", document)
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
         document = read_kept(stored, table.decode)
@@ -496,7 +484,6 @@ class Store:
         """Do what `_read` does with a statement that writes: the first one of a transaction begins it."""
         with self._lock:
             if self._inside and not self._undo:
-                begin, undo = ("SAVEPOINT part", _UNDO_PART) if self._shared else ("BEGIN IMMEDIATE", "ROLLBACK")
-                self._connection.execute(begin)
-                self._undo = undo
+                self._connection.execute("SAVEPOINT part" if self._shared else "BEGIN IMMEDIATE")
+                self._undo = "ROLLBACK TO part" if self._shared else "ROLLBACK"
             return self._read(statement, values)
