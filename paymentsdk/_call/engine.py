@@ -182,7 +182,7 @@ class Engine:
                 self.settings,
                 self._seller_key,
                 self._bearer,
-                self._exchange,
+                self.call_for,
                 before,
                 name,
                 behind,
@@ -196,21 +196,12 @@ class Engine:
         if intent.headers:
             secrets += secret_values(intent.headers)
         credential = Credential(self._bearer, self._signer, self._exchange, secrets)
-        runtime, history, started = self.runtime, History(), self.runtime.clock.monotonic()
+        runtime, started = self.runtime, self.runtime.clock.monotonic()
+        call = Call(runtime, self.settings, self._seller_key, intent, intent.operation, started, credential=credential)
+        call.gate = gate
         if intent.first_sent_at is not None or (gate is not None and gate.in_doubt):
-            history = History.begun(intent.first_sent_at, runtime.clock)
-        return Call(
-            runtime,
-            self.settings,
-            self._seller_key,
-            intent,
-            intent.operation,
-            started,
-            started,
-            credential=credential,
-            gate=gate,
-            history=history,
-        )
+            call.history = History.begun(intent.first_sent_at, runtime.clock)
+        return call
 
     def _exchange(self, refresh_token: str) -> Awaitable[TokenPair]:
         return self.runtime.exchange(self, refresh_token)

@@ -79,7 +79,7 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     operation: Operation[B, R]
     started: float
     """When the call began, on the monotonic clock."""
-    sending: float
+    sending: float = 0.0
     """When the attempt under way began, on the monotonic clock."""
     number: int = 0
     """The number of the call, if it is observed: unique in the process."""

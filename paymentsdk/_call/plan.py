@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 from msgspec import Struct, structs
 
 from paymentsdk._call import events
-from paymentsdk._call.call import Call
-from paymentsdk._call.credential import Credential
 from paymentsdk._call.deadline import connect_timeout, end_of_attempt
 from paymentsdk._call.intent import Intent, common_headers, encode
 from paymentsdk._codec.encode import PathValue, fill_path
@@ -29,7 +27,7 @@ from paymentsdk._secrets import HiddenRepr
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import Exchange as RefreshExchange
+    from paymentsdk._call.call import Call
     from paymentsdk._call.credential import Bearer
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.runtime import Runtime
@@ -73,7 +71,8 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     settings: Settings
     seller_key: Hashable
     bearer: Bearer
-    exchange_refresh_token: RefreshExchange
+    call_for: Callable[[Intent[B, R]], Call[B, R]]
+    """Makes a call of what failed inline."""
     before: str
     """What of the path is before its one value, or all of it."""
     name: str | None
@@ -179,24 +178,14 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after the first attempt, with its *outcome*."""
-        secrets = self.settings.header_secrets
-        credential = Credential(self.bearer, None, self.exchange_refresh_token, secrets, begun.token)
-        path, body, content, key, started = begun.path, begun.body, begun.content, begun.key, begun.started
+        path, body, content, key = begun.path, begun.body, begun.content, begun.key
         intent = Intent(self.operation, begun.target, path, None, body, content, None, key, has_own_key=False)
-        return Call(
-            self.state,
-            self.settings,
-            self.seller_key,
-            intent,
-            self.operation,
-            started,
-            started,
-            attempts=1,
-            credential=credential,
-            deadline=begun.deadline,
-            sent_at=begun.sent_at,
-            first=_raise(outcome) if isinstance(outcome, BaseException) else _return(outcome),
-        )
+        call = self.call_for(intent)
+        call.credential.token, call.deadline, call.attempts = begun.token, begun.deadline, 1
+        call.started = call.sending = begun.started
+        call.sent_at = begun.sent_at
+        call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
+        return call
 
 
 def _keep() -> None:

@@ -90,8 +90,11 @@ class Codec:
         #: Records that were warned of.
         self._warned: set[str] = set()
 
-    def values(self, record: Record) -> Values:
-        """Return the values of the columns of *record*, in their order: see ``COLUMNS``."""
+    def values(self, record: Record, lease: float | None = None) -> Values:
+        """Return the values of the columns of *record*, in their order: see ``COLUMNS``.
+
+        Those of a new row have the length of its *lease* in place of its end.
+        """
         body, headers, sealed = record.body, _ENCODER.encode(record.headers) if record.headers else None, 0
         if record.sensitive:
             # 0.2 cannot read a row whose headers are sealed; it leaves the row to this version.
@@ -103,7 +106,7 @@ class Codec:
             record.seller,
             CODES[record.state],
             record.owner,
-            record.lease_until,
+            record.lease_until if lease is None else lease,
             record.begun,
             record.updated,
             record.digest,

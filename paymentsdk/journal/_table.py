@@ -196,7 +196,7 @@ class TableJournal:
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """See `Journal.begin`."""
-        values = self._codec.values(structs.replace(record, lease_until=lease))
+        values = self._codec.values(record, lease)
         new: Record | None
         try:
             new = await self._inserts.run_together(_insert, (values, record, lease), Kind.STATEMENT)
