@@ -163,6 +163,10 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
         return schema
     if schema.get("format") == "decimal":
         return dict(_AMOUNTS[decimal_strings, "exclusiveMinimum" in schema])
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"]}  # Generators reject a default beside it.
+    if "title" in schema and "enum" in schema:
+        return _open_enum(schema)
     if schema.get("type") == "integer":
         schema = {**schema, "format": "int64"}
     finished = {
@@ -175,6 +179,14 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
         pattern = re.sub(r"\(\?#[^)]*\)", "", finished["pattern"])
         finished["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
     return finished
+
+
+def _open_enum(schema: Schema) -> Schema:
+    """Return the schema of an `OpenEnum`: any text, since a generated client must not reject a value of tomorrow."""
+    values = schema["enum"]
+    known = f"Known values: {', '.join(f'`{value}`' for value in values)}. Others may come."
+    description = f"{schema.get('description', '').partition(chr(10) * 2)[0]} {known}".lstrip()
+    return {"title": schema["title"], "type": "string", "description": description, "x-extensible-enum": values}
 
 
 def _operation(operation: AnyOperation, policies: Policies) -> Schema:
