@@ -99,8 +99,9 @@ holds the newest 100 rows, or as many as `limit` says; `tenant` picks the rows o
 orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a
 browser sends for a web page from elsewhere are rejected.
 
-The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and partly on the command line:
-`paymentsdk sandbox --help`."""
+The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and with
+`paymentsdk sandbox control`, which lists the names of the requests: `paymentsdk sandbox control pay-order ORD...`.
+`GET openapi.json` describes all of it for generators of clients, with every response and the notifications."""
 
 ABOUT_POLICIES = """\
 A policy decides, for the sandbox, a point that the contract leaves open or contradicts itself in. Set one with
@@ -277,7 +278,7 @@ def control() -> str:
         elif isinstance(body, StructMeta):
             bodies[body.__name__] = body
             link = f"[{code(body.__name__)}](#{body.__name__.lower()})"
-        what = opening(command.run.__doc__) or f"List the {path.replace('_', ' ')}, newest first."
+        what = opening(command.summary)
         parameters = "&".join(f"{name}=" for name in command.parameters)
         rows.append([code(f"{method} {path}" + (f"?{parameters}" if parameters else "")), what, link])
     rows.append([code("GET events"), EVENTS, ""])

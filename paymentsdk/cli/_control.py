@@ -1,4 +1,4 @@
-"""The commands for a sandbox that runs: ``pay``, ``policies``, ``faults``, ``deliveries``, ``listen``, ``advance``."""
+"""The commands for a sandbox that runs: ``pay``, ``faults``, ``listen`` and so on; ``control`` for any request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar, get_args
 from urllib.error import HTTPError
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
@@ -27,6 +27,7 @@ from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Delivery, FaultRule, Policy, Tenant, Webhook
 from paymentsdk.sandbox._buyer import PaymentMethod
+from paymentsdk.sandbox._commands import COMMANDS
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
 from paymentsdk.sandbox._wire import encode
 
@@ -173,6 +174,14 @@ def add_control(commands: Commands) -> None:
     advance.add_argument("duration", metavar="DURATION", help=duration)
     tenant = "the user id of the seller whose clock alone is moved (default: the clock of all)"
     advance.add_argument("--tenant", type=count, metavar="ID", help=tenant)
+
+    control = _add(commands, "control", _control, "send any request of the control API, and print the response")
+    control.epilog = "requests:\n" + "\n".join(
+        f"  {_usage(name)}\n      {_REQUESTS[name][2].summary}" for name in _REQUESTS
+    )
+    control.add_argument("request", metavar="REQUEST", choices=_REQUESTS, help="one of those below")
+    words = "the ids in capitals below, then NAME=VALUE; a list or an object is JSON"
+    control.add_argument("words", nargs="*", metavar="VALUE", help=words)
 
 
 def _add(
@@ -364,3 +373,60 @@ def _advance(running: Running, options: Namespace) -> Output:
     clock = running.ask(_Clock, "POST", path, {"duration": options.duration})
     lines = [f"{event['at']}  {event['kind']}  {event['id']}" for event in clock.happened]
     return Output(clock, [*lines, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])
+
+
+# --- any request -------------------------------------------------------------------------------------------------
+
+_PLACEHOLDER = re.compile(r"{(\w+)}")
+_LINES = "application/x-ndjson"
+#: The method, the path and the declaration of each request, by its name on the command line.
+_REQUESTS = {
+    request.name.replace("_", "-"): (method, path, request)
+    for (method, path), request in COMMANDS.items()
+    if path != "snapshot/file"  # `snapshot save` and `load` read and write files.
+}
+
+
+def _usage(name: str) -> str:
+    """Return how a request is written on the command line."""
+    _, path, request = _REQUESTS[name]
+    ids = (placeholder.upper() for placeholder in _PLACEHOLDER.findall(path))
+    return " ".join([name, *ids, *(f"{member}=" for member in (*request.parameters, *_members(request.body)))])
+
+
+def _members(body: object) -> Iterator[str]:
+    if isinstance(body, type) and issubclass(body, Struct):
+        yield from body.__struct_encode_fields__
+    elif body is not None:
+        yield "NAME"
+
+
+def _control(running: Running, options: Namespace) -> Output:
+    method, path, request = _REQUESTS[options.request]
+    names = _PLACEHOLDER.findall(path)
+    ids = dict(zip(names, (quote(word, safe="") for word in options.words), strict=False))
+    if len(ids) < len(names):
+        raise ArgumentTypeError(f"an id is missing; the request is: {_usage(options.request)}")
+    values = pairs(pair(word) for word in options.words[len(names) :])
+    query = {name: values.pop(name) for name in request.parameters if name in values}
+    try:
+        body = _body(request.body, values)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{error}; the request is: {_usage(options.request)}") from None
+    target = path.format(**ids) + (f"?{urlencode(query)}" if query else "")
+    response: object
+    if request.media == _LINES:
+        response = msgspec.json.Decoder().decode_lines(running.send(method, target))
+    else:
+        response = running.ask(object, method, target, body)
+    return Output(response, msgspec.json.format(msgspec.json.encode(response), indent=2).decode().splitlines())
+
+
+def _body(form: type[T] | None, values: dict[str, str]) -> object:
+    """Return the body that *values* make: numbers and booleans are read from text, lists and objects from JSON."""
+    if form is None:
+        if values:
+            raise ValueError(f"it takes no {min(values)}")
+        return None
+    read = {name: msgspec.json.decode(text) if text.startswith(("[", "{")) else text for name, text in values.items()}
+    return msgspec.convert(read, form, strict=False)

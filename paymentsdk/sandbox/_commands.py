@@ -1,28 +1,31 @@
 """What the control API can do: one function per command, with the body that it takes above it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Callable
 from inspect import signature
+from types import GenericAlias
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from paymentsdk import money
-from paymentsdk.resources.preferences import Installments, Preference
+from paymentsdk.resources.invoices import Invoice
+from paymentsdk.resources.merchant_orders import MerchantOrder
+from paymentsdk.resources.orders import Order
+from paymentsdk.resources.plans import Plan
+from paymentsdk.resources.preferences import Preference
+from paymentsdk.sandbox import _control_forms as forms
 from paymentsdk.sandbox import _policies, _records
-from paymentsdk.sandbox._buyer import Buyer, Outcome, PaymentMethod
-from paymentsdk.sandbox._faults import FaultRule
+from paymentsdk.sandbox._buyer import Buyer
+from paymentsdk.sandbox._faults import FaultRule, FaultState
 from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
-from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._records import DEFAULT_PAYER, Table
+from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._webhooks import DELIVERIES
-from paymentsdk.sandbox._wire import ControlStruct, Rejected
+from paymentsdk.sandbox._wire import Rejected
 
 #: Rows that a list holds unless `limit` asks for others, newest first.
 _LISTED = 100
@@ -31,15 +34,22 @@ Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 #: Returns plain data or Structs, or bytes that are sent as they are.
 Run: TypeAlias = Callable[..., object]
 C = TypeVar("C", bound=Run)
+T = TypeVar("T")
 
 
 class Command(NamedTuple):
     """Something that the control API can do."""
 
+    name: str
+    """What it is called on the command line and in the document."""
+    summary: str
+    """What it does, in a sentence."""
     run: Run
     """Does it, given the platform and the value in the path."""
     body: type[Any] | None
     """What its `body` is; `None` if it looks at none."""
+    result: Any
+    """What it returns; bytes are JSON lines."""
     parameters: tuple[str, ...]
     """The numbers that can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand
     for all."""
@@ -57,12 +67,15 @@ def command(method: Method, path: str, media: str = "application/json") -> Calla
     """
 
     def add(function: C) -> C:
-        parameters_of = signature(function, eval_str=True).parameters
+        declaration = signature(function, eval_str=True)
+        parameters_of = declaration.parameters
         body = parameters_of["body"].annotation if "body" in parameters_of else None
         parameters = tuple(
             parameter.name for parameter in parameters_of.values() if parameter.kind is parameter.KEYWORD_ONLY
         )
-        COMMANDS[method, path] = Command(function, body, parameters, media)
+        summary = " ".join((function.__doc__ or "").split())
+        result = declaration.return_annotation
+        COMMANDS[method, path] = Command(function.__name__, summary, function, body, result, parameters, media)
         return function
 
     return add
@@ -71,9 +84,13 @@ def command(method: Method, path: str, media: str = "application/json") -> Calla
 def _add_listing(table: Table[Any]) -> None:
     """Add the command that lists the newest documents of *table*, of one tenant or of all."""
 
-    @command("GET", table.name)
     def documents(platform: Platform, *, tenant: int | None = None, limit: int = _LISTED) -> object:
         return platform.store.find(table, tenant, descending=True, limit=limit)
+
+    documents.__name__, documents.__doc__ = table.name, f"List the {table.name.replace('_', ' ')}, newest first."
+    rows: object = GenericAlias(list, (table.form,))
+    documents.__annotations__["return"] = rows
+    command("GET", table.name)(documents)
 
 
 _LISTS = (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES)
@@ -82,151 +99,115 @@ for _table in (*_LISTS, DELIVERIES):
 
 
 @command("GET", "health")
-def health(platform: Platform) -> object:
+def health(platform: Platform) -> forms.Health:
     """Say that requests are handled and the books can be read."""
     platform.store.count(_records.TENANTS, None)
-    return {"status": "ok"}
+    return forms.Health("ok")
 
 
 @command("GET", "state")
-def state(platform: Platform) -> object:
+def state(platform: Platform) -> forms.SandboxState:
     """Say where it is, who sells, what time it is and which policies hold."""
-    return {
-        "sandbox": platform.describe(),
-        "clock": clock(platform),
-        "policies": msgspec.structs.asdict(platform.policies),
-        "orders": platform.store.count(_records.ORDERS, None),
-        "faults": len(platform.faults.list()),
-    }
+    return forms.SandboxState(
+        sandbox=platform.describe(),
+        clock=clock(platform),
+        policies=platform.policies,
+        orders=platform.store.count(_records.ORDERS, None),
+        faults=len(platform.faults.list()),
+    )
 
 
-class PayRequest(ControlStruct):
-    """How to pay."""
-
-    payment_method: PaymentMethod = "account_money"
-    """What to pay with; `account_money` by default."""
-    installments: Installments = 1
-    """In how many parts, with a credit card; 1 by default."""
-    outcome: Outcome = "approved"
-    """`approved`, the default; `rejected`; or `in_review`, to be decided by another payment."""
-    payer_id: int = DEFAULT_PAYER
-    """Who pays; 100000001 by default."""
-
-
-def pay(platform: Platform, how: PayRequest, pay_by: Callable[..., object], name: str) -> object:
+def pay(platform: Platform, how: forms.PayRequest, pay_by: Callable[..., T], name: str) -> T:
     """Have the buyer pay *name* by one of their methods."""
     buyer = Buyer(platform, how.payer_id)
     return pay_by(buyer, name, payment_method=how.payment_method, installments=how.installments, outcome=how.outcome)
 
 
 @command("POST", "orders/{id}/pay")
-def pay_order(platform: Platform, order_id: str, body: PayRequest) -> object:
+def pay_order(platform: Platform, order_id: str, body: forms.PayRequest) -> Order:
     """Have the buyer pay an order."""
     return pay(platform, body, Buyer.pay, order_id)
 
 
 @command("POST", "provision")
-async def provision(platform: Platform, body: ProvisionRequest) -> object:
+async def provision(platform: Platform, body: ProvisionRequest) -> forms.Provisioned:
     """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
     for _ in make_orders(platform.context(tenant_of(platform, body.tenant)), body):
         await asyncio.sleep(0)
-    return {"orders": body.orders}
-
-
-class ScanRequest(ControlStruct):
-    """A code to scan."""
-
-    code: str
-    """The `qr_data` of an order, its id, or the `external_pos_id` of a point of sale."""
-    tenant: int | None = None
-    """The user id of the seller of that point of sale; the first seller by default."""
+    return forms.Provisioned(body.orders)
 
 
 @command("POST", "scan")
-def scan(platform: Platform, body: ScanRequest) -> object:
+def scan(platform: Platform, body: forms.ScanRequest) -> Order:
     """Return the order behind a code."""
     return Buyer(platform, tenant=body.tenant).scan(body.code)
 
 
 @command("POST", "preferences/{id}/open")
-def open_checkout(platform: Platform, preference_id: str) -> object:
+def open_checkout(platform: Platform, preference_id: str) -> MerchantOrder:
     """Open the checkout of a preference."""
     return Buyer(platform).open_checkout(preference_id)[1].merchant_order
 
 
 @command("POST", "preferences/{id}/pay")
-def pay_preference(platform: Platform, preference_id: str, body: PayRequest) -> object:
+def pay_preference(platform: Platform, preference_id: str, body: forms.PayRequest) -> MerchantOrder:
     """Have the buyer pay a preference."""
     return pay(platform, body, Buyer.pay_preference, preference_id)
 
 
 @command("GET", "preferences")
-def preferences(platform: Platform) -> object:
+def preferences(platform: Platform) -> list[forms.ShownPreference]:
     """List the 20 newest preferences, each with what it asks for and has come to."""
     newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
     return [_shown_preference(platform, preference) for preference in newest]
 
 
-def _shown_preference(platform: Platform, preference: Preference) -> Mapping[str, object]:
+def _shown_preference(platform: Platform, preference: Preference) -> forms.ShownPreference:
     seller = tenant_of(platform, preference.collector_id)
     opened = platform.store.find(_records.MERCHANT_ORDERS, None, [("source", "=", preference.id)], limit=1)
     come_to = opened[0].merchant_order.order_status if opened else None
-    return {
-        "preference": preference,
-        "amount": money.total([(1, total(preference.items or ())), (1, shipping_cost(preference))]),
-        "currency": currency_of(preference.items or (), seller.currency),
-        "status": come_to if come_to in {"paid", "reverted"} else "opened",
-    }
-
-
-class RefundRequest(ControlStruct):
-    """A refund of a merchant order."""
-
-    amount: Decimal | None = None
-    """How much; all that is left by default."""
+    return forms.ShownPreference(
+        preference=preference,
+        amount=money.total([(1, total(preference.items or ())), (1, shipping_cost(preference))]),
+        currency=currency_of(preference.items or (), seller.currency),
+        status=come_to if come_to in {"paid", "reverted"} else "opened",
+    )
 
 
 @command("POST", "merchant_orders/{id}/refund")
-def refund_merchant_order(platform: Platform, merchant_order_id: str, body: RefundRequest) -> object:
+def refund_merchant_order(platform: Platform, merchant_order_id: str, body: forms.RefundRequest) -> MerchantOrder:
     """Refund what a preference was paid."""
     return Buyer(platform).refund_merchant_order(merchant_order_id, body.amount)
 
 
 @command("GET", "tenants")
-def tenants(platform: Platform) -> object:
+def tenants(platform: Platform) -> list[forms.Seller]:
     """List the sellers, with credentials that can be used."""
     sellers = platform.store.find(_records.TENANTS, None)
     return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in sellers]
 
 
 @command("POST", "tenants")
-def create_tenant(platform: Platform, body: TenantRequest) -> object:
+def create_tenant(platform: Platform, body: TenantRequest) -> forms.Seller:
     """Make a seller."""
     return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(body)))
 
 
-def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> object:
-    return {**msgspec.structs.asdict(tenant), "base_url": platform.base_url}
+def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> forms.Seller:
+    return forms.Seller(**msgspec.structs.asdict(tenant), base_url=platform.base_url)
 
 
 @command("POST", "tenants/{id}/authorize")
-def authorize(platform: Platform, user_id: str) -> object:
+def authorize(platform: Platform, user_id: str) -> forms.Consent:
     """Have a seller consent, and return the new authorization code."""
-    return {"code": platform.authorize(tenant_of(platform, user_id))}
-
-
-class DiscountRequest(ControlStruct):
-    """A discount to promise."""
-
-    code: str
-    """The discount code that wallet payments may use from now on."""
+    return forms.Consent(platform.authorize(tenant_of(platform, user_id)))
 
 
 @command("POST", "tenants/{id}/discounts")
-def promise_discount(platform: Platform, user_id: str, body: DiscountRequest) -> object:
+def promise_discount(platform: Platform, user_id: str, body: forms.DiscountRequest) -> forms.Promises:
     """Promise a discount of a seller, so that wallet payments may use its code."""
     promised = platform.promise_discount(body.code, tenant_of(platform, user_id))
-    return {"discount_promises": promised.discount_promises}
+    return forms.Promises(promised.discount_promises)
 
 
 def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
@@ -237,47 +218,20 @@ def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     return tenant
 
 
-class RevokeRequest(ControlStruct):
-    """A token to revoke."""
-
-    token: str
-    """An access token, a refresh token or an authorization code."""
-
-
 @command("POST", "tokens/revoke")
-def revoke(platform: Platform, body: RevokeRequest) -> object:
+def revoke(platform: Platform, body: forms.RevokeRequest) -> forms.Revoked:
     """End a token at once."""
-    return {"revoked": platform.revoke(body.token)}
-
-
-class NewPlanRequest(PlanRequest):
-    """A plan to make."""
-
-    tenant: int | None = None
-    """The user id of its seller; the first seller by default."""
+    return forms.Revoked(platform.revoke(body.token))
 
 
 @command("POST", "plans")
-def create_plan(platform: Platform, body: NewPlanRequest) -> object:
+def create_plan(platform: Platform, body: forms.NewPlanRequest) -> Plan:
     """Make a plan."""
     return platform.create_plan(body, tenant_of(platform, body.tenant))
 
 
-class SubscribeRequest(ControlStruct):
-    """A subscription to make."""
-
-    plan_id: str | None = None
-    """The plan; the first seller's own by default."""
-    payer_id: int = DEFAULT_PAYER
-    """Who subscribes; 100000001 by default."""
-    external_reference: str | None = None
-    """The integrator's own name for the subscription."""
-    rejections: int = 0
-    """How many attempts to collect are rejected before one is approved; -1 for all; 0 by default."""
-
-
 @command("POST", "subscriptions")
-def subscribe(platform: Platform, body: SubscribeRequest) -> object:
+def subscribe(platform: Platform, body: forms.SubscribeRequest) -> _records.Subscription:
     """Subscribe a buyer to a plan."""
     return Buyer(platform, body.payer_id).subscribe(
         body.plan_id, external_reference=body.external_reference, rejections=body.rejections
@@ -285,107 +239,86 @@ def subscribe(platform: Platform, body: SubscribeRequest) -> object:
 
 
 @command("POST", "subscriptions/{id}/cancel")
-def unsubscribe(platform: Platform, subscription_id: str) -> object:
+def unsubscribe(platform: Platform, subscription_id: str) -> _records.Subscription:
     """End a subscription."""
     return Buyer(platform).unsubscribe(subscription_id)
 
 
-class StatusRequest(ControlStruct):
-    """The state to bring the payment of an invoice into."""
-
-    status: str
-    """One of those of the contract: `approved`, `refunded`, `charged_back`, `in_mediation`, ..."""
-
-
 @command("POST", "invoices/{id}/payment")
-def change_invoice_payment(platform: Platform, invoice_id: str, body: StatusRequest) -> object:
+def change_invoice_payment(platform: Platform, invoice_id: str, body: forms.StatusRequest) -> Invoice:
     """Bring the payment of an invoice into a state."""
     return Buyer(platform).change_invoice_payment(invoice_id, body.status)
 
 
 @command("GET", "clock")
-def clock(platform: Platform) -> dict[str, object]:
+def clock(platform: Platform) -> forms.ClockTime:
     """Say what time it is."""
-    return {"now": platform.clock.now(), "frozen": platform.clock.frozen}
-
-
-class FreezeRequest(ControlStruct):
-    """The moment to freeze the clock at."""
-
-    at: datetime | None = None
-    """The moment, with its offset; now by default."""
+    return forms.ClockTime(now=platform.clock.now(), frozen=platform.clock.frozen)
 
 
 @command("POST", "clock/freeze")
-async def freeze(platform: Platform, body: FreezeRequest) -> object:
+async def freeze(platform: Platform, body: forms.FreezeRequest) -> forms.MovedClock:
     """Stop the clock, and say what fell due up to then."""
     platform.set_clock(lambda: platform.clock.state_frozen(body.at))
     return await _moved(platform)
 
 
 @command("POST", "clock/resume")
-def resume(platform: Platform) -> object:
+def resume(platform: Platform) -> forms.ClockTime:
     """Let the clock go on."""
     platform.clock.resume()
     return clock(platform)
 
 
-class AdvanceRequest(ControlStruct):
-    """How far to move the clock."""
-
-    duration: str
-    """An ISO 8601 duration of weeks to seconds, such as `PT15M` or `P30D`; ten years at most."""
-
-
 @command("POST", "clock/advance")
-async def advance(platform: Platform, body: AdvanceRequest) -> object:
+async def advance(platform: Platform, body: forms.AdvanceRequest) -> forms.MovedClock:
     """Move the clock, and say what happened meanwhile."""
     platform.set_clock(lambda: platform.clock.state_advanced(body.duration))
     return await _moved(platform)
 
 
-async def _moved(platform: Platform) -> object:
-    happened = await platform.catch_up()
-    return {**clock(platform), "happened": happened}
+async def _moved(platform: Platform) -> forms.MovedClock:
+    happened = tuple(await platform.catch_up())
+    return forms.MovedClock(now=platform.clock.now(), frozen=platform.clock.frozen, happened=happened)
 
 
 @command("GET", "tenants/{id}/clock")
-def tenant_clock(platform: Platform, user_id: str) -> dict[str, object]:
+def tenant_clock(platform: Platform, user_id: str) -> forms.TenantClock:
     """Say what time it is for a seller, and how far their clock is ahead of the clock of the sandbox."""
     tenant = tenant_of(platform, user_id)
-    return {"now": platform.now(tenant), "frozen": platform.clock.frozen, "ahead": platform.ahead(tenant)}
+    return forms.TenantClock(now=platform.now(tenant), frozen=platform.clock.frozen, ahead=platform.ahead(tenant))
 
 
 @command("POST", "tenants/{id}/clock/advance")
-async def advance_tenant(platform: Platform, user_id: str, body: AdvanceRequest) -> object:
+async def advance_tenant(platform: Platform, user_id: str, body: forms.AdvanceRequest) -> forms.MovedTenantClock:
     """Move the clock of one seller, and say what happened to them meanwhile."""
     tenant = tenant_of(platform, user_id)
     platform.set_ahead(tenant, body.duration)
-    happened = [event for event in await platform.catch_up() if event.tenant == tenant.user_id]
-    return {**tenant_clock(platform, user_id), "happened": happened}
+    happened = tuple(event for event in await platform.catch_up() if event.tenant == tenant.user_id)
+    return forms.MovedTenantClock(**msgspec.structs.asdict(tenant_clock(platform, user_id)), happened=happened)
 
 
 @command("GET", "faults")
-def faults(platform: Platform) -> object:
+def faults(platform: Platform) -> tuple[FaultState, ...]:
     """List the rules in force."""
     return platform.faults.standing()
 
 
 @command("POST", "faults")
-def add_fault(platform: Platform, body: FaultRule) -> object:
+def add_fault(platform: Platform, body: FaultRule) -> FaultState:
     """Put a rule in force."""
     return platform.faults.add(body).state
 
 
 @command("DELETE", "faults")
-def clear_faults(platform: Platform, *, tenant: int | None = None) -> object:
+def clear_faults(platform: Platform, *, tenant: int | None = None) -> list[FaultState]:
     """Take out every rule, of one tenant or of all."""
     platform.faults.clear(tenant)
     return []
 
 
 @command("DELETE", "faults/{id}")
-def remove_fault(platform: Platform, number: str) -> object:
+def remove_fault(platform: Platform, number: str) -> FaultState:
     """Take one rule out."""
     for added in platform.faults.list():
         if str(added.id) == number:
@@ -395,32 +328,32 @@ def remove_fault(platform: Platform, number: str) -> object:
 
 
 @command("GET", "policies")
-def list_policies(platform: Platform) -> object:
+def policies(platform: Platform) -> list[forms.ShownPolicy]:
     """List the policies: what each may be, and what it is."""
     values = msgspec.structs.asdict(platform.policies)
     return [
-        {**msgspec.structs.asdict(policy), "default": policy.value, "value": values[policy.name]}
+        forms.ShownPolicy(**{**msgspec.structs.asdict(policy), "value": values[policy.name]}, default=policy.value)
         for policy in _policies.describe_policies()
     ]
 
 
 @command("PATCH", "policies")
-def change_policies(platform: Platform, body: dict[str, object]) -> object:
+def change_policies(platform: Platform, body: dict[str, object]) -> _policies.Policies:
     """Set policies: the body is an object of names and values."""
-    return msgspec.structs.asdict(platform.change_policies(body))
+    return platform.change_policies(body)
 
 
 @command("GET", "codes")
-def codes(platform: Platform) -> object:
+def codes(platform: Platform) -> list[forms.CodeWays]:
     """List every documented code, with those of operations of your own, and the ways to be rejected with it."""
     return [
-        {"operation": name, "status": error.status, "code": error.code, "ways": ways(handler, error)}
+        forms.CodeWays(name, error.status, error.code, ways(handler, error))
         for name, handler in platform.handlers.items()
         for error in handler.operation.errors
     ]
 
 
 @command("GET", "ledger", "application/x-ndjson")
-def ledger(platform: Platform, *, tenant: int | None = None) -> object:
+def ledger(platform: Platform, *, tenant: int | None = None) -> bytes:
     """Export the ledger as JSON lines: every effect, oldest first."""
     return b"".join(line + b"\n" for line in platform.store.ledger(tenant))

@@ -16,11 +16,12 @@ from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from paymentsdk._contract.operation import MIB
-from paymentsdk.sandbox import _file_commands, _webhook_commands  # noqa: F401 - they add their commands
 from paymentsdk.sandbox._commands import COMMANDS, Command
+from paymentsdk.sandbox._control_document import control_document
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._wire import MAX_BODY, Rejected, encode, read_command
 
@@ -58,6 +59,7 @@ def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
     for (method, path), command in COMMANDS.items():
         app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
+    app.router.add_get(PREFIX + "openapi.json", guarded(_document))
     # A HEAD would wait for the end of what has none.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)
 
@@ -129,6 +131,11 @@ def _query(request: web.Request, parameters: tuple[str, ...]) -> dict[str, objec
         if not _NUMBER.fullmatch(request.query[name]):
             raise Rejected(400, "bad_request", f"{name} is not a number")
     return {name: int(text) for name, text in request.query.items()}
+
+
+async def _document(request: web.Request) -> web.StreamResponse:
+    body = msgspec.json.encode(control_document(request.app[PLATFORM].base_url, PREFIX))
+    return web.Response(body=body, content_type="application/json")
 
 
 async def _events(request: web.Request) -> web.StreamResponse:

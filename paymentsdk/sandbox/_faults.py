@@ -215,9 +215,13 @@ class FaultState(Struct, frozen=True):
     """A rule, and how far it has come."""
 
     id: int
+    """Its number."""
     rule: FaultRule
+    """The rule."""
     seen: int
+    """How many requests it was looked at for."""
     hits: int
+    """How many of them it has hit."""
 
 
 class Hit(Struct, frozen=True):

@@ -1,57 +1,53 @@
 """What the control API does with snapshots, and the lists of requests, as `_commands.py` does the rest."""
 
 import asyncio
+from collections.abc import Mapping
 
+from paymentsdk.sandbox import _control_forms as forms
 from paymentsdk.sandbox._commands import clock, command
+from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._har import archive
 from paymentsdk.sandbox._platform import Platform
-from paymentsdk.sandbox._wire import ControlStruct, Rejected
-
-
-class SnapshotRequest(ControlStruct):
-    """The name of a snapshot."""
-
-    name: str = "snapshot"
-    """`snapshot` by default. A snapshot replaces an earlier one of the same name."""
+from paymentsdk.sandbox._wire import Rejected
 
 
 @command("POST", "snapshot")
-async def snapshot(platform: Platform, body: SnapshotRequest) -> object:
+async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.SnapshotName:
     """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
     await asyncio.to_thread(platform.snapshot, body.name)
-    return {"name": body.name}
+    return forms.SnapshotName(body.name)
 
 
 @command("POST", "restore")
-async def restore(platform: Platform, body: SnapshotRequest) -> object:
+async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Restored:
     """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
     try:
         await asyncio.to_thread(platform.restore, body.name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
-    return {"name": body.name, **clock(platform)}
+    return forms.Restored(name=body.name, now=platform.clock.now(), frozen=platform.clock.frozen)
 
 
 @command("GET", "snapshot/file", "application/octet-stream")
-async def save_snapshot(platform: Platform) -> object:
+async def save_snapshot(platform: Platform) -> bytes:
     """Return everything as it is, with all credentials, as a file for `POST snapshot/file`."""
     return await asyncio.to_thread(platform.save)
 
 
 @command("POST", "snapshot/file")
-async def load_snapshot(platform: Platform, body: bytes) -> object:
+async def load_snapshot(platform: Platform, body: bytes) -> forms.ClockTime:
     """Make everything as it was when the file in the body was saved, or leave everything as it is."""
     await asyncio.to_thread(platform.load, body)
     return clock(platform)
 
 
 @command("GET", "requests")
-def requests(platform: Platform) -> object:
+def requests(platform: Platform) -> list[RequestLine]:
     """List the last requests, newest first, without credentials."""
     return list(reversed(platform.feed.requests))
 
 
 @command("GET", "requests.har")
-def requests_har(platform: Platform) -> object:
+def requests_har(platform: Platform) -> Mapping[str, object]:
     """Export the last requests as an HTTP archive (HAR 1.2), oldest first, without credentials."""
     return archive(platform.feed.requests, platform.base_url)

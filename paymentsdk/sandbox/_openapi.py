@@ -35,7 +35,7 @@ _AMOUNTS: Mapping[tuple[bool, bool], Schema] = {
     (False, False): {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
     (False, True): {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
 }
-_TEXT: Schema = {"type": "string"}
+TEXT: Schema = {"type": "string"}
 
 
 def _list(required: list[str], **members: Schema) -> Schema:
@@ -47,23 +47,23 @@ _ERROR: Schema = {
     "description": "A rejection. Its shape depends on the interface; see the guide to errors.",
     "properties": {
         "errors": {
-            **_list(["code", "message"], code=_TEXT, message=_TEXT, details={"type": "array", "items": _TEXT}),
+            **_list(["code", "message"], code=TEXT, message=TEXT, details={"type": "array", "items": TEXT}),
             "minItems": 1,
         },
-        "message": _TEXT,
-        "code": _TEXT,
-        "error": _TEXT,
+        "message": TEXT,
+        "code": TEXT,
+        "error": TEXT,
         "status": {"type": "integer"},
         "cause": _list(
             ["code", "description"],
             code={"type": ["string", "integer"]},
-            description=_TEXT,
+            description=TEXT,
             data={"type": ["string", "null"]},
         ),
     },
     "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
 }
-_REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": _TEXT}}
+_REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": TEXT}}
 #: Rejections that every operation can send, beside those of its own.
 _ALWAYS = {
     413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
@@ -119,9 +119,9 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
         _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
         structs = {info.cls.__name__: info for info in structs_in(types) if not info.array_like}
         for name, schema in components.items():
-            schemas[space + name] = _finished(schema, decimal_strings=operation.decimal_strings)
+            schemas[space + name] = finished(schema, decimal_strings=operation.decimal_strings)
             if name in structs:
-                _complete(schemas[space + name], structs[name])
+                complete(schemas[space + name], structs[name])
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
@@ -131,7 +131,7 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     return schemas
 
 
-def _complete(schema: Schema, struct: types_of.StructType) -> None:
+def complete(schema: Schema, struct: types_of.StructType) -> None:
     """Add to the *schema* of a Struct its rules that msgspec does not know, and what is said of it in the code."""
     cls, members = struct.cls, schema["properties"]
     for member in struct.fields:
@@ -144,21 +144,22 @@ def _complete(schema: Schema, struct: types_of.StructType) -> None:
             schema["required"].append(name)  # Required by the contract; the SDK fills it in.
     # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
     schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    for name, text in texts(cls.__module__).get(cls.__name__, {}).items():
-        if "$ref" not in members.get(name, {"$ref": ""}):
-            members[name]["description"] = text
+    for base in reversed(cls.__mro__[: cls.__mro__.index(msgspec.Struct)]):  # What is said of a base holds for it.
+        for name, text in texts(base.__module__).get(base.__name__, {}).items():
+            if "$ref" not in members.get(name, {"$ref": ""}):
+                members[name]["description"] = text
 
 
 def _rule(of: str, name: str) -> Schema | None:
     """Return the rule that the sandbox has for a parameter of an operation, or a member of a Struct, if it has one."""
     rule = SCHEMAS.get((of, name))
-    return None if rule is None else _finished(dict(rule))
+    return None if rule is None else finished(dict(rule))
 
 
-def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
+def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults of null."""
     if isinstance(schema, list):
-        return [_finished(item, decimal_strings=decimal_strings) for item in schema]
+        return [finished(item, decimal_strings=decimal_strings) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("format") == "decimal":
@@ -169,16 +170,16 @@ def _finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
         return _open_enum(schema)
     if schema.get("type") == "integer":
         schema = {**schema, "format": "int64"}
-    finished = {
-        name: _finished(value, decimal_strings=decimal_strings)
+    described = {
+        name: finished(value, decimal_strings=decimal_strings)
         for name, value in schema.items()
         if (name, value) != ("default", None)
     }
-    if "pattern" in finished:
+    if "pattern" in described:
         # Without its comments, and with the words of ECMA for a whole text.
-        pattern = re.sub(r"\(\?#[^)]*\)", "", finished["pattern"])
-        finished["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
-    return finished
+        pattern = re.sub(r"\(\?#[^)]*\)", "", described["pattern"])
+        described["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+    return described
 
 
 def _open_enum(schema: Schema) -> Schema:
@@ -217,7 +218,7 @@ def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]
         schema_or_empty = {"anyOf": [_rule(operation.name, name) or schema, {"const": ""}]}
         yield {"name": name, "in": "query", "description": "Empty counts as not given.", "schema": schema_or_empty}
     for name, meaning in operation.headers.items():
-        yield {"name": name, "in": "header", "description": meaning, "schema": _TEXT}
+        yield {"name": name, "in": "header", "description": meaning, "schema": TEXT}
     if operation.keyed:
         key = {"type": "string", "minLength": 1, "maxLength": policies.max_key_length, "pattern": "^[!-~]+$"}
         yield {"name": operation.key_header, "in": "header", "required": True, "schema": key}
@@ -229,7 +230,7 @@ def _filters(operation: AnyOperation) -> Schema:
         return {}
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
     placed = {_REF.format(name=name): schema for name, schema in components.items()}
-    properties = _finished(components[operation.query.__name__])["properties"]
+    properties = finished(components[operation.query.__name__])["properties"]
     # A position has an end.
     ends = {"integer": {"maximum": LARGEST_OFFSET}}
     return {
@@ -265,4 +266,4 @@ def _content(operation: AnyOperation, kind: type, media: str) -> Schema:
         return {media: {"schema": {"type": "string", "format": "binary"}}}
     template = f"#/components/schemas/{_space(operation)}{{name}}"
     [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
-    return {media: {"schema": _finished(schema, decimal_strings=operation.decimal_strings)}}
+    return {media: {"schema": finished(schema, decimal_strings=operation.decimal_strings)}}

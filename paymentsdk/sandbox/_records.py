@@ -60,6 +60,7 @@ class Table(Generic[D]):
         cached: bool = False,
     ) -> None:
         self.name = name
+        self.form = form
         self.cached = cached
         self.rebase_links = rebase_links
         self.key = key
@@ -237,16 +238,22 @@ class OrderRecord(Struct, frozen=True, kw_only=True):
     """An order, when it expires, and the idempotency key of the refund that is processing."""
 
     order: Order
+    """The order."""
     expires_at: datetime
+    """When it expires unless it is paid or canceled."""
     refund_key: str | None = None
+    """The key of the refund that is processing."""
 
 
 class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
     """A merchant order, and what it came from: the id of an order or of a preference."""
 
     merchant_order: MerchantOrder
+    """The merchant order."""
     source: str
+    """The id of the order or preference that it came from."""
     sponsor_id: Id | None = None
+    """The sponsor of the preference."""
     deleted: bool = False
     """Whether a fault has it vanish from searches."""
 
@@ -282,7 +289,9 @@ class InvoiceRecord(Struct, frozen=True, kw_only=True):
     """An invoice, and its payer."""
 
     invoice: Invoice
+    """The invoice."""
     payer_id: int
+    """Who pays it."""
 
 
 #: What a line of the ledger can be about.

@@ -24,6 +24,7 @@ from paymentsdk.resources.preferences import (
     PreferenceRequest,
 )
 from paymentsdk.sandbox import Sandbox, describe_policies
+from paymentsdk.sandbox._commands import COMMANDS
 
 
 @pytest.fixture
@@ -438,3 +439,51 @@ def test_what_speaks_no_http_is_no_sandbox(capsys):
         thread.join()
 
     assert "has not responded (" in line
+
+
+# --- any request -------------------------------------------------------------------------------------------------
+
+
+def test_every_request_is_on_the_command_line(run):
+    """`control --help` lists each request of the control API with its members."""
+    code, out, _ = run("sandbox", "control", "--help")
+
+    assert 0 == code
+    missing = [command.name for command in COMMANDS.values() if f"\n  {command.name.replace('_', '-')}" not in out]
+    assert ["save_snapshot", "load_snapshot"] == missing  # They are `snapshot save` and `load`.
+    assert "pay-order ID payment_method= installments= outcome= payer_id=" in out
+
+
+def test_any_request_is_sent(run, sandbox: Sandbox, order: Order):
+    """Ids stand first; numbers, lists and objects are read from text; the response is JSON."""
+    code, out, _ = run(
+        "sandbox", "control", "create-tenant", 'external_pos_ids=["A", "B"]', "compliant=false", "--json"
+    )
+    seller = json.loads(out)
+    assert (0, ["A", "B"], False) == (code, seller["external_pos_ids"], seller["compliant"])
+
+    _, out, _ = run("sandbox", "control", "pay-order", order.id, "payment_method=credit_card", "installments=3")
+    payment = json.loads(out)["transactions"]["payments"][0]
+    assert ("processed", 3) == (payment["status"], payment["payment_method"]["installments"])
+
+    _, out, _ = run("sandbox", "control", "ledger", f"tenant={sandbox.tenant.user_id}")
+    assert ["order_created", "payment"] == [entry["kind"] for entry in json.loads(out)][:2]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["pay-order"], "an id is missing; the request is: pay-order ID payment_method="),
+        (["clock", "a=b"], "it takes no a; the request is: clock"),
+        (["provision", "orders=x"], "`$.orders`; the request is: provision orders= days= tenant="),
+        (["provision", "order=1"], "unknown field `order`"),
+        (["create-tenant", "external_pos_ids=[A]"], "JSON is malformed"),
+        (["no-such-request"], "invalid choice: 'no-such-request'"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_2(run, words: list[str], complaint: str):
+    """Nothing is sent; the error shows how the request is written."""
+    code, out, err = run("sandbox", "control", *words)
+
+    assert (2, "") == (code, out)
+    assert complaint in err.splitlines()[-1]

@@ -13,8 +13,9 @@ from aiohttp import web
 from paymentsdk.errors import install_extra
 from paymentsdk.resources.plans import Plan, PlanStatus
 from paymentsdk.sandbox._buyer import Buyer
-from paymentsdk.sandbox._commands import PayRequest, pay
+from paymentsdk.sandbox._commands import pay
 from paymentsdk.sandbox._control import ALLOWED_HOSTS, PLATFORM, PREFIX, Route, check_origin, guarded, read
+from paymentsdk.sandbox._control_forms import PayRequest
 from paymentsdk.sandbox._feed import LONGEST_BODY
 from paymentsdk.sandbox._pages import snippets, views
 from paymentsdk.sandbox._pages.checkout_view import CheckoutView, from_order, from_preference

@@ -1,0 +1,151 @@
+"""The OpenAPI 3.1 document of the control API, made from its commands, and of notifications, from their templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from paymentsdk._version import __version__
+from paymentsdk.sandbox import _file_commands, _webhook_commands  # noqa: F401 - they add their commands
+from paymentsdk.sandbox._commands import COMMANDS, Command
+from paymentsdk.sandbox._openapi import JSON, TEXT, Schema, complete, finished
+from paymentsdk.sandbox._signers import TEMPLATES, Template
+from paymentsdk.sandbox._wire import TOO_LARGE, structs_in
+
+_REF = "#/components/schemas/{name}"
+_REJECTION: Schema = {
+    "type": "object",
+    "description": "Why a request was not carried out.",
+    "properties": {
+        "code": {**TEXT, "description": "What a program looks at."},
+        "message": {**TEXT, "description": "What is wrong, and what to do."},
+    },
+    "required": ["code", "message"],
+}
+_REJECTIONS = {
+    400: "A value cannot be used; the message names it",
+    403: "The request comes from a page of another site",
+    404: "There is nothing of this id or name",
+    413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
+}
+_EVENTS: Schema = {
+    "operationId": "events",
+    "tags": ["sandbox"],
+    "summary": "Stream every event from now on, as server-sent events.",
+    "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": TEXT}}}},
+}
+_BINARY = "application/octet-stream"
+#: What the parts of a notification mean.
+_PLACEHOLDERS = {
+    "{id}": "The id of the order, payment or merchant order.",
+    "{topic}": "`orders`, `payments` or `merchant_orders`.",
+    "{topic}.{action}": "What has happened, such as `orders.paid`.",
+    "{event}": "The id of the notification, the same for all attempts.",
+    "{user_id}": "The seller.",
+    "/users/{user_id}": "The seller, as a path.",
+    "{at}": "When it happened, by the clock of the sandbox.",
+}
+#: The headers of a signature by Standard Webhooks 1.0.
+_SIGNATURE = {
+    "webhook-id": "The id of the notification, the same for all attempts.",
+    "webhook-timestamp": "When the attempt was sent: seconds since 1970, by the clock of the machine.",
+    "webhook-signature": "`v1,` and the base64 of an HMAC-SHA256 over `id.timestamp.body`; one for each secret.",
+}
+
+
+def control_document(base_url: str, prefix: str) -> Mapping[str, object]:
+    """Return the document of the control API of a sandbox at *base_url*, whose paths begin with *prefix*."""
+    kinds = [kind for command in COMMANDS.values() for kind in (command.body, command.result)]
+    types: list[JSON] = [kind for kind in kinds if kind not in {None, bytes}]
+    _, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=_REF)
+    schemas = {name: finished(schema, decimal_strings=True) for name, schema in components.items()}
+    for struct in structs_in(types):
+        complete(schemas[struct.cls.__name__], struct)
+    paths: dict[str, Schema] = {prefix + "events": {"get": _EVENTS}}
+    for (method, path), command in COMMANDS.items():
+        paths.setdefault(prefix + path, {})[method.lower()] = _operation(path, command, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Control API of the sandbox",
+            "version": __version__,
+            "description": "What a test does to the platform on localhost. No real platform has any of it.",
+        },
+        "servers": [{"url": base_url}],
+        "security": [],
+        "paths": paths,
+        "webhooks": {name: {"post": _notification(name, template)} for name, template in TEMPLATES.items()},
+        "components": {"schemas": {**schemas, "Rejection": _REJECTION}},
+    }
+
+
+def _operation(path: str, command: Command, schemas: Mapping[str, Schema]) -> Schema:
+    names = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"{(\w+)}", path)]
+    number = {"type": "integer", "format": "int64"}
+    numbers = [{"name": name, "in": "query", "schema": number} for name in command.parameters]
+    content = {command.media: {"schema": _schema_of(command.result)}}
+    described: Schema = {
+        "operationId": command.name,
+        "tags": ["sandbox"],
+        "summary": command.summary,
+        "parameters": [*names, *numbers],
+        "responses": {"200": {"description": "Done.", "content": content}, **_rejections()},
+    }
+    if command.body is not None:
+        schema = _schema_of(command.body)
+        media = _BINARY if command.body is bytes else "application/json"
+        needed = bool(schemas.get(schema.get("$ref", "").rpartition("/")[2], {}).get("required"))
+        described["requestBody"] = {"required": needed, "content": {media: {"schema": schema}}}
+    return described
+
+
+def _schema_of(kind: JSON) -> Schema:
+    if kind is bytes:
+        return {"type": "string", "format": "binary"}
+    [schema], _ = msgspec.json.schema_components([kind], schema_hook=_anything, ref_template=_REF)
+    described: Schema = finished(schema, decimal_strings=True)
+    return described
+
+
+def _anything(kind: type) -> Schema:
+    """Return the schema of what may be any JSON."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Any JSON."}
+
+
+def _rejections() -> Schema:
+    content = {"application/json": {"schema": {"$ref": _REF.format(name="Rejection")}}}
+    return {str(status): {"description": text, "content": content} for status, text in _REJECTIONS.items()}
+
+
+def _notification(name: str, template: Template) -> Schema:
+    """Describe what a webhook with a template and the signer `standard` gets."""
+    headers = [
+        {"name": header, "in": "header", "description": meaning, "schema": TEXT}
+        for header, meaning in _SIGNATURE.items()
+    ]
+    return {
+        "operationId": f"notification_{name}",
+        "tags": ["notifications"],
+        "summary": f"A notification with the template `{name}`. Its headers are those of the signer `standard`.",
+        "x-beyond-contract": True,
+        "parameters": headers,
+        "requestBody": {"required": True, "content": {template.content_type: {"schema": _example(template.body)}}},
+        "responses": {
+            "2XX": {"description": "Delivered."},
+            "410": {"description": "Send nothing more here."},
+        },
+    }
+
+
+def _example(body: object) -> Schema:
+    """Return the schema of a part of a template."""
+    if isinstance(body, dict):
+        members = {name: _example(member) for name, member in body.items()}
+        return {"type": "object", "properties": members, "required": [*members]}
+    if body in _PLACEHOLDERS:
+        return {"type": "string", "description": _PLACEHOLDERS[str(body)]}
+    return {"type": "string", "const": body}
