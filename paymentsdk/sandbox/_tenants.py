@@ -131,10 +131,11 @@ def new_tenant(store: Store, ids: Ids, request: TenantRequest) -> Tenant:
             does not exist; the token or its user id belongs to another seller.
     """
     Policies().merged(request.policies)
-    user_id = _user_id_in(request.access_token) or store.unused(TENANTS, lambda: ids.number(9))
+    pinned = _user_id_in(request.access_token)
+    user_id = pinned or store.unused(TENANTS, lambda: ids.number(9))
     owner = store.owner(GRANTS, request.access_token or "")
     require(owner is None, "$.access_token", f"belongs to seller {owner}; give every seller a token of their own")
-    taken = store.owner(TENANTS, str(user_id)) is not None
+    taken = pinned and store.owner(TENANTS, str(pinned))
     require(not taken, "$.access_token", f"ends with the user id of another seller, {user_id}; use another number")
     members = asdict(request)
     members["client_id"], members["client_secret"] = _application(store, ids, request)
