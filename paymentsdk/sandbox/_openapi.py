@@ -157,7 +157,7 @@ def _rule(of: str, name: str) -> Schema | None:
 
 
 def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
-    """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults of null."""
+    """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults."""
     if isinstance(schema, list):
         return [finished(item, decimal_strings=decimal_strings) for item in schema]
     if not isinstance(schema, dict):
@@ -173,7 +173,8 @@ def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     described = {
         name: finished(value, decimal_strings=decimal_strings)
         for name, value in schema.items()
-        if (name, value) != ("default", None)
+        # A generator may require a member that has a default; a member itself may have this name.
+        if name != "default" or (isinstance(value, dict) and value)
     }
     if "pattern" in described:
         # Without its comments, and with the words of ECMA for a whole text.
