@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import structs
 
@@ -71,6 +72,8 @@ B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+#: By the name of an operation, what looks up its records: see `Operation.look_up`.
+LookUps: TypeAlias = Mapping[str, Callable[..., Awaitable[object]]]
 
 __all__ = ["CallOptions", "ClientOptions"]  # `PaymentsClient` is public at the top level.
 
@@ -438,7 +441,9 @@ class PaymentsClient:
 
         return concurrent_map(function, items, concurrency=concurrency, ordered=ordered)
 
-    async def recover(self, *, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
+    async def recover(
+        self, *, progress: Callable[[RecoverySummary], None] | None = None, look_up: LookUps | None = None
+    ) -> RecoverySummary:
         """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
 
         Each is sent again to its kept address with its kept bytes and key, by the account that it belongs to, until its
@@ -454,14 +459,16 @@ class PaymentsClient:
 
         Args:
             progress: Called after every batch.
+            look_up: By the name of an operation, the function that looks up its records in place of its own
+                `Operation.look_up`, such as ``{"orders.create": paymentsdk.beyond.find_order}``.
 
         Raises:
-            RequestInvalid: The client has no journal.
+            RequestInvalid: The client has no journal, or *look_up* names an operation that it does not have.
             JournalUnavailable: The journal does not respond; what was finished before stays so.
         """
-        return await self._recovery().run(progress)
+        return await self._recovery(self._looked_up_by(look_up)).run(progress)
 
-    def recovery(self, *, every: float = 5.0) -> AbstractAsyncContextManager[None]:
+    def recovery(self, *, every: float = 5.0, look_up: LookUps | None = None) -> AbstractAsyncContextManager[None]:
         """Recover in the background, now and *every* so many seconds, as long as the context lasts.
 
         A record that stays open is tried again after *every* seconds, then each time after twice as long: at most a
@@ -470,20 +477,37 @@ class PaymentsClient:
 
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
+            look_up: As in `recover`.
+
+        Raises:
+            RequestInvalid: As in `recover`, or *every* is out of bounds.
         """
         from paymentsdk.journal._recovery import Backoff, repeatedly
 
         clock = self._engine.runtime.clock
         backoff = Backoff(clock.monotonic, check_seconds("every", every))
-        return repeatedly(lambda: self._recovery(backoff).run(), clock.sleep, every)
+        operations = self._looked_up_by(look_up)
+        return repeatedly(lambda: self._recovery(operations, backoff).run(), clock.sleep, every)
 
-    def _recovery(self, backoff: Backoff | None = None) -> Recovery:
+    def _looked_up_by(self, look_up: LookUps | None) -> Mapping[str, Operation[object, object]]:
+        """Return the operations by name, each with its function of *look_up*, if it has one there."""
+        operations = dict(self.operations)
+        for name, function in (look_up or {}).items():
+            if name not in operations:
+                reason = f"names {name!r}, which is no operation of this client; one is orders.create"
+                raise RequestInvalid("look_up", reason)
+            operations[name] = replace(operations[name], look_up=function)
+        return operations
+
+    def _recovery(
+        self, operations: Mapping[str, Operation[object, object]], backoff: Backoff | None = None
+    ) -> Recovery:
         from paymentsdk.journal._recovery import Recovery
 
         if self._journaling is None:
             raise RequestInvalid("journal", "was not given to this client")
         observers = self._engine.settings.observers
-        return Recovery(self._journaling, self._engine_of, self.operations, observers, backoff)
+        return Recovery(self._journaling, self._engine_of, operations, observers, backoff)
 
     def _engine_of(self, account: str | None) -> Engine:
         return self._engine if account is None else self.account(account)._engine  # noqa: SLF001 - it is of this very class

@@ -59,6 +59,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
     links = "where buyers reach the sandbox: links and QR codes lead there"
     seed_file = "begin with the sellers, plans, webhooks, policies, faults and the clock in FILE, in TOML"
     stubs = "respond at endpoints beyond the contract as FILE says, in TOML"
+    beyond = "serve reads that the contract does not have: customers, preferences, merchant orders, payments, orders"
     ready = "write address and credentials to FILE as NAME=VALUE lines once the port is open; remove it at the end"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
@@ -68,6 +69,7 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--ready-file", type=file, metavar="FILE", help=ready),
         add("--seed-file", type=file, metavar="FILE", help=seed_file),
         add("--stubs", type=file, metavar="FILE", help=stubs),
+        add("--beyond", choices=["reads"], help=beyond),
         add("--seed", type=int, metavar="N", help="make ids and random choices repeatable"),
         add("--policy", type=pair, action="append", default=[], dest="policies", metavar="NAME=VALUE", help=policy),
         add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),

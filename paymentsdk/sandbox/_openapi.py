@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect as types_of
 
+from paymentsdk import beyond
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._contract.texts import texts
 from paymentsdk._paging.cursor import LARGEST_OFFSET
@@ -106,7 +107,11 @@ def document(
 
 def _space(operation: AnyOperation) -> str:
     """Return what the names of its schemas begin with: another program may have an `Order` of its own."""
-    return "" if operation.name in OPERATIONS else f"{operation.name.partition('.')[0]}."
+    return (
+        ""
+        if operation.name in OPERATIONS or operation.name in beyond.OPERATIONS
+        else f"{operation.name.partition('.')[0]}."
+    )
 
 
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
@@ -200,6 +205,8 @@ def _operation(operation: AnyOperation, policies: Policies) -> Schema:
         "parameters": [*_parameters(operation, policies)],
         "responses": {str(operation.status): _success(operation), **_rejections(operation)},
     }
+    if operation.name in beyond.OPERATIONS:
+        described["x-beyond-contract"] = True
     if not operation.authenticated:
         described["security"] = []
     if operation.body is not None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from ipaddress import ip_address
-from typing import Self
+from typing import Literal, Self
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -93,6 +93,8 @@ class Sandbox(Platform):
             over it. In a ``db`` that has sellers, its ``tenants`` are not made again.
         stubs: A file in TOML with endpoints beyond the contract: ``[[stubs]]`` with ``path``, ``method``, ``status``,
             ``headers`` and ``body``.
+        beyond: ``"reads"`` serves the reads of `paymentsdk.beyond`, which the contract does not have; ``/openapi.json``
+            marks them as ``x-beyond-contract``. By default, none is served.
 
     Raises:
         ValueError: ``seed_file`` or ``stubs`` has an unknown key or a value that may not be there; the host is empty,
@@ -123,6 +125,7 @@ class Sandbox(Platform):
         tenant: Mapping[str, object] | None = None,
         seed_file: str | None = None,
         stubs: str | None = None,
+        beyond: Literal["reads"] | None = None,
     ) -> None:
         if not host:
             raise ValueError("the host is '', which is not an address")
@@ -140,6 +143,7 @@ class Sandbox(Platform):
             handlers=handlers,
             jobs=jobs,
             tenant={**start.first, **(tenant or {})},
+            beyond=beyond,
         )
         frozen_at = frozen_at or start.clock.frozen_at
         if frozen or start.clock.frozen or frozen_at is not None:

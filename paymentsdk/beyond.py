@@ -1,0 +1,224 @@
+"""Reads beyond the contract: platforms of this kind have them, and the contract does not show them.
+
+Nothing here is a part of the contract, and nothing uses it unless you do. Find out whether your platform has a read
+before you rely on it. Call these operations with `client.call`. Their responses are the Structs of the contract.
+``paymentsdk sandbox --beyond reads`` serves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Required, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from paymentsdk._call.engine import Caller, engine_of
+from paymentsdk._contract.identity import Echo
+from paymentsdk._contract.operation import MIB, Operation
+from paymentsdk._contract.rules import ErrorCode, RetryClass
+from paymentsdk._paging.cursor import Position
+from paymentsdk.resources.common import (
+    INTERNAL_ERROR,
+    RESULTS,
+    UNAUTHORIZED,
+    Moment,
+    Paging,
+    ResponseStruct,
+    same_id,
+    same_reference,
+)
+from paymentsdk.resources.customers import Customer
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
+from paymentsdk.resources.orders import Order, OrderRequest
+from paymentsdk.resources.preferences import Preference
+
+if TYPE_CHECKING:
+    from paymentsdk.journal import Record
+
+__all__ = [
+    "GET_CUSTOMER",
+    "GET_MERCHANT_ORDER",
+    "GET_PAYMENT",
+    "GET_PREFERENCE",
+    "OPERATIONS",
+    "SEARCH_ORDERS",
+    "SEARCH_PAYMENTS",
+    "OrderPage",
+    "OrderQuery",
+    "PaymentPage",
+    "PaymentQuery",
+    "find_order",
+]
+
+_READ_ERRORS = (UNAUTHORIZED, INTERNAL_ERROR)
+_GET_ERRORS = (*_READ_ERRORS, ErrorCode(404, "not_found", "nothing of this seller has the id"))
+_SEARCH_ERRORS = (*_READ_ERRORS, ErrorCode(400, "bad_request", "a filter is invalid"))
+
+
+class PaymentPage(ResponseStruct):
+    """A page of payments."""
+
+    paging: Paging = Paging()
+    """The position of the page in the search, in rows."""
+    results: tuple[MerchantOrderPayment, ...] | None = None
+    """The payments of this page; `None` or empty for none."""
+
+
+class PaymentQuery(Position, total=False):
+    """What payments can be searched by, and the position of a page."""
+
+    external_reference: str
+    """The integrator's own name for what was paid."""
+    status: str
+    """Their status, such as `approved`; any by default."""
+
+
+class OrderPage(ResponseStruct):
+    """A page of orders."""
+
+    paging: Paging = Paging()
+    """The position of the page in the search, in rows."""
+    data: tuple[Order, ...] | None = None
+    """The orders of this page; `None` or empty for none."""
+
+
+class OrderQuery(TypedDict, total=False):
+    """What orders can be searched by, and the number of a page."""
+
+    begin_date: Required[Moment]
+    """Created at this moment or later."""
+    end_date: Required[Moment]
+    """Created at this moment or earlier."""
+    external_reference: str
+    """The integrator's own name for them."""
+    status: str
+    """Their status, such as `created`; any by default."""
+    page: Annotated[int, Meta(ge=1)]
+    """The number of the page, from 1, the default."""
+    page_size: Annotated[int, Meta(ge=1)]
+    """The most rows of a page; the platform may allow no more than 100."""
+
+
+GET_CUSTOMER: Operation[None, Customer] = Operation(
+    name="customers.get",
+    method="GET",
+    path="/v1/customers/{customer_id}",
+    summary="Get a customer",
+    retry=RetryClass.READ,
+    result=Customer,
+    echoes=(Echo("id", of="{customer_id}"),),
+    errors=_GET_ERRORS,
+)
+GET_PREFERENCE: Operation[None, Preference] = Operation(
+    name="preferences.get",
+    method="GET",
+    path="/checkout/preferences/{preference_id}",
+    summary="Get a checkout preference",
+    retry=RetryClass.READ,
+    result=Preference,
+    echoes=(Echo("id", of="{preference_id}"),),
+    errors=_GET_ERRORS,
+)
+GET_MERCHANT_ORDER: Operation[None, MerchantOrder] = Operation(
+    name="merchant_orders.get",
+    method="GET",
+    path="/merchant_orders/{merchant_order_id}",
+    summary="Get a merchant order of any age",
+    retry=RetryClass.READ,
+    result=MerchantOrder,
+    echoes=(Echo("id", of="{merchant_order_id}", agrees=same_id),),
+    errors=_GET_ERRORS,
+)
+SEARCH_PAYMENTS: Operation[None, PaymentPage] = Operation(
+    name="payments.search",
+    method="GET",
+    path="/v1/payments/search",
+    summary="Search payments",
+    retry=RetryClass.READ,
+    query=PaymentQuery,
+    result=PaymentPage,
+    page=RESULTS,
+    max_response=32 * MIB,
+    errors=_SEARCH_ERRORS,
+)
+GET_PAYMENT: Operation[None, MerchantOrderPayment] = Operation(
+    name="payments.get",
+    method="GET",
+    path="/v1/payments/{payment_id}",
+    summary="Get a payment",
+    retry=RetryClass.READ,
+    result=MerchantOrderPayment,
+    echoes=(Echo("id", of="{payment_id}", agrees=same_id),),
+    errors=_GET_ERRORS,
+)
+SEARCH_ORDERS: Operation[None, OrderPage] = Operation(
+    name="orders.search",
+    method="GET",
+    path="/v1/orders",
+    summary="Search orders by the dates of their creation",
+    retry=RetryClass.READ,
+    query=OrderQuery,
+    result=OrderPage,
+    decimal_strings=True,
+    max_response=32 * MIB,
+    errors=_SEARCH_ERRORS,
+)
+OPERATIONS: Mapping[str, Operation[None, object]] = MappingProxyType(
+    {
+        operation.name: operation
+        for operation in (
+            GET_CUSTOMER,
+            GET_PREFERENCE,
+            GET_MERCHANT_ORDER,
+            SEARCH_PAYMENTS,  # Before the get, which would take its path for that of a payment.
+            GET_PAYMENT,
+            SEARCH_ORDERS,
+        )
+    }
+)
+
+
+async def find_order(
+    client: Caller, record: Record, others: Callable[..., Awaitable[Sequence[Record]]]
+) -> Order | None:
+    """Return the order that a journaled `orders.create` has made, paid or not; ``None`` unless that is certain.
+
+    Pass it to `client.recover(look_up={"orders.create": find_order})`. It searches the orders of the seller by the
+    external reference, from the beginning of the record on. The order is certain if it is the only one, has the amount
+    of the record, was created while the record could be sent, and no other record of the seller has its reference.
+
+    Args:
+        client: Calls for the seller.
+        record: The record of the write.
+        others: Returns the other records of the seller: see `Operation.look_up`.
+
+    Raises:
+        PaymentsError: The search failed; the record stays open.
+    """
+    from paymentsdk.journal._record import TOLERANCE  # only recovery needs it
+
+    engine, body = engine_of(client), msgspec.json.decode(record.body or b"", type=OrderRequest)
+    reference, clock = body.external_reference, engine.runtime.platform_clock
+    begin = datetime.fromtimestamp(record.begun - TOLERANCE, UTC)
+    end = datetime.fromtimestamp(record.not_after + TOLERANCE, UTC)
+    now = None if clock is None else clock.now()
+    until = end if now is None else datetime.fromtimestamp(now, UTC)
+    query = {"begin_date": begin, "end_date": until, "external_reference": reference}
+    result = await engine.call(SEARCH_ORDERS, query=query)
+    for rival in await others(path=record.path, containing=msgspec.json.encode(reference)):
+        # A purged record may have had the same reference.
+        if rival.body is None or msgspec.json.decode(rival.body, type=OrderRequest).external_reference == reference:
+            return None
+    orders = result.value.data or ()
+    is_whole = result.value.paging.total in (None, 1) and not any(anomaly.dropped for anomaly in result.anomalies)
+    if len(orders) != 1 or not is_whole:
+        return None
+    (order,) = orders
+    # A platform that ignores a filter shows an order of another record.
+    if order.created_date is None or not begin <= order.created_date <= end:
+        return None
+    is_same = order.total_amount == body.total_amount and same_reference(reference, order.external_reference or "")
+    return order if is_same else None

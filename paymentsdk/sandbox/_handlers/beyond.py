@@ -1,0 +1,93 @@
+"""The reads of `paymentsdk.beyond`, which the contract does not have: served only if the sandbox is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from paymentsdk import beyond
+from paymentsdk._contract.operation import Operation
+from paymentsdk.resources.common import Paging
+from paymentsdk.resources.customers import Customer
+from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
+from paymentsdk.resources.preferences import Preference
+from paymentsdk.sandbox._noun import ParsedRequest, Rows, SellerContext, cut_page
+from paymentsdk.sandbox._records import CUSTOMERS, MERCHANT_ORDERS, ORDERS, PREFERENCES, Condition
+from paymentsdk.sandbox._wire import Rejected
+
+T = TypeVar("T")
+D = TypeVar("D", bound=Struct)
+
+
+def _found(document: T | None) -> T:
+    if document is None:
+        raise Rejected(404, "not_found")
+    return document
+
+
+def _get_customer(context: SellerContext, request: ParsedRequest[None]) -> Customer:
+    return _found(context.get(CUSTOMERS, request.path["customer_id"]))
+
+
+def _get_preference(context: SellerContext, request: ParsedRequest[None]) -> Preference:
+    return _found(context.get(PREFERENCES, request.path["preference_id"]))
+
+
+def _get_merchant_order(context: SellerContext, request: ParsedRequest[None]) -> MerchantOrder:
+    return _found(context.get(MERCHANT_ORDERS, request.path["merchant_order_id"])).merchant_order
+
+
+def _payments(context: SellerContext, conditions: list[Condition]) -> Iterator[MerchantOrderPayment]:
+    for record in context.find(MERCHANT_ORDERS, conditions):
+        yield from record.merchant_order.payments or ()
+
+
+def _get_payment(context: SellerContext, request: ParsedRequest[None]) -> MerchantOrderPayment:
+    payment_id = request.path["payment_id"]
+    return _found(next((payment for payment in _payments(context, []) if str(payment.id) == payment_id), None))
+
+
+def _search_payments(context: SellerContext, request: ParsedRequest[None]) -> beyond.PaymentPage:
+    status, conditions = request.query.get("status"), _equal(request, "external_reference")
+    payments = [payment for payment in _payments(context, conditions) if status in (None, payment.status)]
+    rows = _cut(context, request, payments)
+    return beyond.PaymentPage(paging=_paging(rows), results=tuple(rows.items))
+
+
+def _search_orders(context: SellerContext, request: ParsedRequest[None]) -> beyond.OrderPage:
+    query, policies = cast("beyond.OrderQuery", request.query), context.policies
+    begin, end = query["begin_date"], query["end_date"]
+    orders = [record.order for record in context.find(ORDERS, _equal(request, "external_reference", "status"))]
+    orders = [order for order in orders if order.created_date and begin <= order.created_date <= end]
+    size = min(query.get("page_size", policies.page_size), policies.max_page_size)
+    position = {"offset": (query.get("page", 1) - 1) * size, "limit": size}
+    rows = _cut(context, replace(request, query=position), orders)
+    return beyond.OrderPage(paging=_paging(rows), data=tuple(rows.items))
+
+
+def _equal(request: ParsedRequest[None], *columns: str) -> list[Condition]:
+    return [(column, "=", request.query[column]) for column in columns if column in request.query]
+
+
+def _cut(context: SellerContext, request: ParsedRequest[None], rows: Sequence[D]) -> Rows[D]:
+    if context.policies.search_order == "newest":
+        rows = rows[::-1]
+    return cut_page(context.policies, request, len(rows), lambda start, most: [*rows[start : start + most]])
+
+
+def _paging(rows: Rows[D]) -> Paging:
+    return Paging(offset=rows.offset, limit=rows.limit, total=rows.total)
+
+
+#: By operation, what `Sandbox(beyond="reads")` serves.
+READS: Mapping[Operation[Any, Any], Callable[[SellerContext, ParsedRequest[Any]], object]] = {
+    beyond.GET_CUSTOMER: _get_customer,
+    beyond.GET_PREFERENCE: _get_preference,
+    beyond.GET_MERCHANT_ORDER: _get_merchant_order,
+    beyond.SEARCH_PAYMENTS: _search_payments,  # Before the get, which would take its path for that of a payment.
+    beyond.GET_PAYMENT: _get_payment,
+    beyond.SEARCH_ORDERS: _search_orders,
+}
