@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
+from os import PathLike
 from typing import TYPE_CHECKING, Generic, Self, TypedDict, TypeVar, cast
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from msgspec import Struct
 from paymentsdk._call.engine import Caller, Engine, engine_of
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._contract.operation import Operation, PageShape, takes_offset
-from paymentsdk._futures import retrieve_exception
+from paymentsdk._futures import retrieve_exception, running_loop, wait_for_end
 from paymentsdk._paging.certified import CertifiedSearch, check_filters
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Cursor, PageSummary, dropped_entries
 from paymentsdk._resume_point import ResumePoint
@@ -25,6 +26,7 @@ from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestIn
 
 if TYPE_CHECKING:
     from paymentsdk._call.response import Result
+    from paymentsdk._paging.export import PageChange
 
 T = TypeVar("T")
 #: Fetches the page at an offset.
@@ -142,12 +144,13 @@ class Pager(Generic[T]):
             check_filters(shape, filters)
             check_within("start", start, 0, 0)
 
-        def walk(engine: "Engine") -> Pages[T]:
+        def walk(engine: "Engine", *, change: "PageChange | None" = None) -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
             caller = engine.for_one_seller()
 
-            def fetch(offset: int) -> Coroutine[object, object, "Result[object]"]:
-                return caller.call(operation, query={**filters, **position(offset)})
+            async def fetch(offset: int) -> "Result[object]":
+                result = await caller.call(operation, query={**filters, **position(offset)})
+                return result if change is None else change(shape, result)
 
             return Pages(
                 fetch,
@@ -160,7 +163,7 @@ class Pager(Generic[T]):
 
         self._text = f"<Pager of {operation.name} from row {start}>"
         self._engine: Engine = engine_of(engine)
-        self._walk: Callable[[Engine], Pages[T]] = walk
+        self._walk: Callable[..., Pages[T]] = walk
 
     def __repr__(self) -> str:
         return self._text
@@ -203,6 +206,27 @@ class Pager(Generic[T]):
                     del rows[limit:]
                     break
         return rows
+
+    async def export(self, path: str | PathLike[str], *, progress: Callable[[Page[T]], None] | None = None) -> int:
+        """Write all rows to a file, as a whole or not at all, and return how many there are.
+
+        A `.parquet` or `.csv` file has a column for each declared member, such as `payment.id`; members that are not
+        declared are left out. A `.jsonl` file has a line for each row, with all members as the platform sent them.
+        Parquet has DECIMAL(36, 18), timestamps in UTC, ids as text, and lists. CSV has lists as JSON.
+
+        Args:
+            path: The file; one that exists is replaced.
+            progress: Called with each page; its `anomalies` say what could not be read.
+
+        Raises:
+            RequestInvalid: *path* has another suffix, or no member of a row is declared.
+            ImportError: Parquet needs the extra `export`.
+            ValueError: A value does not fit its column in Parquet; the error names the row and the column.
+        """
+        from paymentsdk._paging.export import page_change, write_pages  # most programs do not need it
+
+        async with aclosing(self._walk(self._engine, change=page_change(path))) as pages:
+            return await write_pages(path, pages.operation, pages, progress)
 
 
 class Items(AsyncIterator[T]):
@@ -277,7 +301,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._check_open()
         cursor = self._cursor
         if cursor is None:
-            await _gone(self._cancelled)
+            await wait_for_end(self._cancelled)
             raise StopAsyncIteration
         try:
             if self._certified is not None:
@@ -290,7 +314,7 @@ class Pages(AsyncIterator[Page[T]]):
             # Whoever asks next must not take it for the end.
             self._failure = copy(error)
             self._cancel_prefetch()
-            await _gone(self._cancelled)
+            await wait_for_end(self._cancelled)
             raise
         except BaseException:
             # Cancelled, or worse: the fetches ahead must not outlive the walk.
@@ -304,14 +328,14 @@ class Pages(AsyncIterator[Page[T]]):
             self._failure = _closed(self)
             self._failure.resume_point = self._cursor.resume_point
         self._cancel_prefetch()
-        await _gone(self._cancelled)
+        await wait_for_end(self._cancelled)
 
     def __del__(self) -> None:
         # `break` does not close an async iterator; its tasks must not go on fetching. Nobody knows in which thread the
         # last reference goes, nor when: a loop that is closed has no more turn for them.
         with suppress(RuntimeError):
             loop = self._ahead[0][1].get_loop() if self._ahead else None
-            if loop is None or loop.is_closed() or loop is _running_loop():
+            if loop is None or loop.is_closed() or loop is running_loop():
                 self._cancel_prefetch()
             else:
                 loop.call_soon_threadsafe(self._cancel_prefetch)
@@ -425,16 +449,3 @@ def _closed(walk: Pages[T]) -> ClientClosed:
     error = ClientClosed("the walk was closed")
     error.operation, error.account = walk.operation.name, walk.account
     return error
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-async def _gone(tasks: list[asyncio.Task["Result[object]"]]) -> None:
-    """Wait until *tasks*, which are cancelled, have ended."""
-    if tasks:
-        await asyncio.wait(tasks)

@@ -22,6 +22,8 @@ from paymentsdk.errors import RequestInvalid, visible
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _GAP = "  "
+#: Seconds between two lines that say how far a command is.
+QUIET = 5.0
 #: A cell of a table that chooses its columns by itself has at most so many characters.
 _LONGEST = 40
 #: Names of fields that are in line have at most so many characters.

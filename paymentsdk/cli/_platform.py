@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,7 +21,7 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
 from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk.cli._output import Rows, discard, flush, say
+from paymentsdk.cli._output import QUIET, Rows, counted, discard, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from paymentsdk._call.response import Result
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._contract.operation import Operation
+    from paymentsdk._paging.pager import Page, Pager
     from paymentsdk.client import PaymentsClient
 
     AnyOperation = Operation[object, object]
@@ -121,6 +123,9 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
     formats = parser.add_mutually_exclusive_group()
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
         formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
+    if operation.page is not None:
+        about = "write all rows to FILE, which ends in .parquet, .csv or .jsonl, as a whole or not at all"
+        formats.add_argument("--out", type=file, metavar="FILE", help=about)
     parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
 
 
@@ -197,6 +202,8 @@ def _place(path: str, options: Namespace) -> str:
     head, _, name = path.partition(".")
     if head == "$path":
         return name.upper()
+    if head == "path":
+        return "--out"
     if head in ("$query", "idempotency_key", "page_size", "start"):
         return f"--{_option(name or head)}"
     return f"{'stdin' if options.body == '-' else options.body}: {path}" if path.startswith("$") else path
@@ -311,10 +318,13 @@ async def _search(
     """Walk the search and print its rows."""
     from paymentsdk._paging.pager import Pager
 
-    field = rows_of(operation.result)
-    printed = _rows(field[2] if field else operation.result, options)
     walk_options: dict[str, Any] = {"page_size": options.page_size, "start": options.start, **query}
     pager: Pager[object] = Pager(client, operation, **walk_options)
+    if options.out is not None:
+        await _export(pager, options)
+        return
+    field = rows_of(operation.result)
+    printed = _rows(field[2] if field else operation.result, options)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
     walk = pager.pages()
     anomalies: Sequence[Anomaly] = ()
@@ -341,3 +351,23 @@ async def _search(
             flush()
             options.resume_point = point
         _warn(anomalies, left_out)
+
+
+async def _export(pager: Pager[object], options: Namespace) -> None:
+    """Write all rows of a search to the file that is named, and say now and then how many there are."""
+    if options.limit is not None or options.columns is not None:
+        raise RequestInvalid("--out", "takes all rows and columns: leave out --limit and --columns")
+    rows, said, left_out = 0, time.monotonic(), 0
+    anomalies: Sequence[Anomaly] = ()
+
+    def progress(page: Page[object]) -> None:
+        nonlocal rows, said, anomalies, left_out
+        rows += len(page.items)
+        anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
+        if time.monotonic() - said >= QUIET:
+            said = time.monotonic()
+            say(counted(rows, "row") if page.total is None else f"{rows:,} of {counted(page.total, 'row')}")
+
+    number = await pager.export(options.out, progress=progress)
+    say(f"{counted(number, 'row')}: {options.out}")
+    _warn(anomalies, left_out)

@@ -20,7 +20,7 @@ import msgspec
 
 from paymentsdk import errors
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import Output, columns, counted, flush, print_output, say
+from paymentsdk.cli._output import QUIET, Output, columns, counted, flush, print_output, say
 from paymentsdk.cli._parsing import count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -55,8 +55,6 @@ _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
 }
 #: What the amounts of a sum are called.
 _SUMS = ("book", "platform", "difference", "refunded (book)", "refunded", "difference of refunds")
-#: Seconds between two lines where there is no terminal.
-_QUIET = 5.0
 #: In which there may be orders.
 _YEARS = range(1970, 9999)
 
@@ -214,7 +212,7 @@ class _ProgressLines:
 
     def print(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= _QUIET:
+        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= QUIET:
             self._phase, self._at = progress.phase, now
             counts = f"{counted(progress.rows, 'order')}, {counted(progress.calls, 'call')}"
             say(f"{progress.phase}: {progress.share:.0%}, {counts}")

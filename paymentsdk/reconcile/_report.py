@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from paymentsdk._files import whole
+from paymentsdk._paging.export import csv_field
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.journal import Record
 from paymentsdk.reconcile._merchant_orders import duckdb, parquet
@@ -22,9 +24,6 @@ from paymentsdk.reconcile._sums import Sum, add_up, amount_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
-
-#: What a spreadsheet takes for the beginning of a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -151,7 +150,7 @@ class Report(Struct, frozen=True, kw_only=True):
         with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file)
             lines.writerow(Difference.__struct_fields__)
-            lines.writerows(_csv_fields(difference) for difference in self.differences())
+            lines.writerows(map(csv_field, astuple(difference)) for difference in self.differences())
 
     def write_html(self, path: str | PathLike[str]) -> None:
         """Write a page for people: the totals, the sums of each seller, and the differences. It needs no other file.
@@ -160,21 +159,3 @@ class Report(Struct, frozen=True, kw_only=True):
         """
         with whole(Path(path)) as unfinished:
             unfinished.write_text(page(self), encoding="utf-8")
-
-
-def _csv_fields(difference: Difference) -> list[object]:
-    """Return a line of a CSV file. A text that a spreadsheet would take for a formula begins with `'`."""
-    fields: list[object] = []
-    for name in Difference.__struct_fields__:
-        match getattr(difference, name):
-            case Decimal() as amount:
-                fields.append(f"{amount:f}")
-            case datetime() as moment:
-                fields.append(moment.isoformat())
-            case Outcome() as outcome:
-                fields.append(outcome.value)
-            case str() as text if text.startswith(_FORMULA):
-                fields.append(f"'{text}")
-            case other:
-                fields.append(other)
-    return fields

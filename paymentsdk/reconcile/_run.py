@@ -13,11 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk._call.engine import of_one_seller
+from paymentsdk._futures import in_thread
 from paymentsdk._paging.proof import GRAINS, Rules, Window, moment_of, remaining
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
 from paymentsdk.reconcile._merchant_orders import By
-from paymentsdk.reconcile._tasks import for_each, in_thread, work_off
+from paymentsdk.reconcile._tasks import for_each, work_off
 from paymentsdk.reconcile._walk import COMMIT_EVERY, MOST_IN_FLIGHT, Walk, not_whole
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from paymentsdk.errors import PaymentsError
 
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -67,16 +66,3 @@ async def work_off(
                 await take(task.result())
     finally:
         await cancel(running | ended)
-
-
-async def in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
-
-    What it works with, such as a file, is not to be closed under it.
-    """
-    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **keywords))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
+from paymentsdk._futures import in_thread
 from paymentsdk._paging.proof import (
     EPOCH,
     MILLISECOND,
@@ -28,7 +29,7 @@ from paymentsdk._paging.proof import (
 from paymentsdk.errors import BadRequest, NotWhole, PaymentsError, RateLimited
 from paymentsdk.reconcile._checkpoint import DoneWindow
 from paymentsdk.reconcile._merchant_orders import SEARCH_ORDERS, By, Rows, drop_unstorable, write
-from paymentsdk.reconcile._tasks import for_each, in_thread, together, work_off
+from paymentsdk.reconcile._tasks import for_each, together, work_off
 
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
+import duckdb
 import msgspec
 import pytest
 
@@ -263,6 +264,41 @@ def test_a_search_as_json(run, sold):
 
     rows = [json.loads(line, parse_float=Decimal) for line in out.splitlines()]
     assert [Decimal("50.00")] * 2 == [row["total_amount"] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["orders.parquet", "orders.csv", "orders.jsonl"])
+def test_a_search_into_a_file(run, sold, name: str):
+    """The rows are in the file alone; stderr says how many there are."""
+    assert (0, "", f"3 rows: {name}\n") == run("merchant-orders", "search", "--out", name, "--page-size", "2")
+
+    read = {".parquet": "read_parquet", ".csv": "read_csv", ".jsonl": "read_json"}[Path(name).suffix]
+    rows = duckdb.sql(f"SELECT external_reference, paid_amount::DECIMAL(9, 2) FROM {read}('{name}')").fetchall()
+    assert [(reference, Decimal("50.00")) for reference in sold] == sorted(rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--out", "orders.xlsx"], "--out: must end in .parquet, .csv or .jsonl"),
+        (["--out", "a.csv", "--limit", "1"], "--out: takes all rows and columns: leave out --limit and --columns"),
+        (["--out", "a.csv", "--columns", "id"], "--out: takes all rows and columns: leave out --limit and --columns"),
+    ],
+)
+def test_a_file_that_cannot_be_made(run, sandbox, arguments: list[str], complaint: str):
+    """The command is invalid, and nothing was sent."""
+    assert (2, "", f"paymentsdk: {complaint}\n") == run("merchant-orders", "search", *arguments)
+    assert not list(Path().iterdir())
+
+
+def test_a_file_is_whole_or_not_there(run, sold, sandbox):
+    """A walk that fails writes no file, and no row is no failure."""
+    rule = FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search", nth=2)
+    with sandbox.faults.add(rule):
+        code, _, err = run("merchant-orders", "search", "--out", "orders.csv", "--page-size", "2")
+
+    assert (1, False) == (code, Path("orders.csv").exists())
+    assert "--start" not in err
+    assert (0, "", "0 rows: none.csv\n") == run("merchant-orders", "search", "--status", "expired", "--out", "none.csv")
 
 
 def test_a_table_that_is_piped(run, sold):

@@ -1,0 +1,306 @@
+"""A search as a file: Parquet, CSV or JSON lines, as a whole or not at all.
+
+Parquet and CSV have the columns that the Struct of a row declares. JSON lines has the entries as the platform sent
+them, so a walk for it carries the bytes of each entry along with its row.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from decimal import Decimal
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct, inspect, structs
+
+from paymentsdk._codec.decode import replace_lone_surrogates
+from paymentsdk._codec.type_walk import alternatives
+from paymentsdk._contract.identity import reader, struct_at
+from paymentsdk._files import whole
+from paymentsdk._futures import in_thread
+from paymentsdk.errors import RequestInvalid, install_extra
+
+if TYPE_CHECKING:
+    from paymentsdk._call.response import Result
+    from paymentsdk._contract.operation import Operation, PageShape
+
+#: Writes rows to the file.
+_Write: TypeAlias = Callable[[Sequence[object]], None]
+#: Changes a page of a shape before the walk takes it.
+PageChange: TypeAlias = "Callable[[PageShape, Result[object]], Result[object]]"
+#: Brings a value into the form that pyarrow takes.
+_Convert: TypeAlias = Callable[[Any], object]
+
+PARQUET, CSV, JSON_LINES = ".parquet", ".csv", ".jsonl"
+#: Rows that are written at once: a row group of Parquet.
+_BATCH = 10_000
+#: Digits of an amount, and how many of them are decimals: more than any currency has.
+_DIGITS, _DECIMALS = 36, 18
+#: What a spreadsheet takes for the beginning of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _suffix(path: str | PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (PARQUET, CSV, JSON_LINES):
+        raise RequestInvalid("path", f"must end in {PARQUET}, {CSV} or {JSON_LINES}")
+    return suffix
+
+
+class _HasItems(Protocol):
+    @property
+    def items(self) -> Sequence[object]: ...
+
+
+P = TypeVar("P", bound=_HasItems)
+
+
+async def write_pages(
+    path: str | PathLike[str],
+    operation: Operation[None, object],
+    pages: AsyncIterator[P],
+    progress: Callable[[P], None] | None,
+) -> int:
+    """Write the rows of *pages* to *path*, as a whole or not at all, and return how many there are.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The file cannot be written.
+        RequestInvalid: The rows are no Structs, so that they have no columns.
+        ValueError: A value does not fit its column.
+    """
+    number, batch = 0, list[object]()
+    with ExitStack() as stack:
+        write = stack.enter_context(_opened(Path(path), operation))
+        async for page in pages:
+            batch += page.items
+            number += len(page.items)
+            while len(batch) >= _BATCH:
+                await in_thread(write, batch[:_BATCH])
+                del batch[:_BATCH]
+            if progress is not None:
+                progress(_without_entries(page))
+        await in_thread(write, batch)
+        await in_thread(stack.pop_all().close)  # It waits for the disk.
+    return number
+
+
+@contextmanager
+def _opened(path: Path, operation: Operation[None, object]) -> Iterator[_Write]:
+    suffix = _suffix(path)
+    columns = [] if suffix == JSON_LINES else list(_columns_of(operation))
+    pq: Any = _import_parquet() if suffix == PARQUET else None
+    with whole(path) as unfinished:
+        if pq is not None:
+            tables = _Tables(columns)
+            with pq.ParquetWriter(unfinished, tables.schema, compression="zstd") as file:
+                yield lambda rows: file.write_table(tables(rows))
+        elif suffix == CSV:
+            with unfinished.open("w", encoding="utf-8", newline="") as file:
+                lines = csv.writer(file)
+                lines.writerow(column.name for column in columns)
+                yield lambda rows: lines.writerows([csv_field(column.read(row)) for column in columns] for row in rows)
+        else:
+            with unfinished.open("wb") as file:
+                yield lambda rows: file.writelines(map(_line, rows))
+
+
+# --- JSON lines -------------------------------------------------------------------------------------------------------
+
+
+class SentRow(Struct, frozen=True):
+    """A row, and the entry of the page as the platform sent it. It has the members of the row."""
+
+    row: object
+    entry: bytes
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.row, name)
+
+
+def page_change(path: str | PathLike[str]) -> PageChange | None:
+    """Return what puts a `SentRow` in the place of each row of a page, if the format of *path* has entries as sent.
+
+    Raises:
+        RequestInvalid: The suffix of *path* names no format.
+    """
+    return _with_entries if _suffix(path) == JSON_LINES else None
+
+
+def _with_entries(shape: PageShape, result: Result[object]) -> Result[object]:
+    rows = shape.read(result.value).items
+    if not rows:
+        return result
+    place = shape.places(result.value)[0]
+    part = Raw(replace_lone_surrogates(result.raw)[0])
+    for name in place.split(".")[1:]:
+        part = msgspec.json.decode(part, type=dict[str, Raw])[name]
+    dropped = {anomaly.path for anomaly in result.anomalies if anomaly.dropped}
+    entries = enumerate(msgspec.json.decode(part, type=list[Raw]))
+    sent: list[bytes] = [bytes(entry) for i, entry in entries if f"{place}[{i}]" not in dropped]
+    sent_rows = tuple([SentRow(row, entry) for row, entry in zip(rows, sent, strict=True)])
+    return structs.replace(result, value=_replaced(result.value, shape.items.split("."), sent_rows))
+
+
+def _without_entries(page: P) -> P:
+    """Return *page* with the rows themselves, as whoever reads it knows them."""
+    rows = tuple([row.row if isinstance(row, SentRow) else row for row in page.items])
+    return cast("P", structs.replace(cast("Struct", page), items=rows))
+
+
+def _replaced(value: Any, path: Sequence[str], rows: object) -> object:  # noqa: ANN401 - a page of anybody's
+    name, below = path[0], path[1:]
+    return structs.replace(value, **{name: _replaced(getattr(value, name), below, rows) if below else rows})
+
+
+def _line(row: Any) -> bytes:  # noqa: ANN401 - a `SentRow`, which has the members of any row
+    return b"%s\n" % msgspec.json.format(row.entry, indent=-1)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """A column of Parquet or CSV."""
+
+    name: str
+    """The place of the member in a row, by its names in JSON: `payment.id`."""
+    read: Callable[[object], object]
+    """Returns its value in a row."""
+    kinds: Sequence[inspect.Type]
+    """What a value may be, besides null."""
+
+
+def _columns_of(operation: Operation[None, object]) -> Iterator[_Column]:
+    row = None if operation.page is None else struct_at(operation.page.items, operation.result)
+    if row is None:
+        raise RequestInvalid("path", f"must end in {JSON_LINES}: the rows of {operation.name} have no fixed columns")
+    return _columns(row, "", "", ())
+
+
+def _columns(struct: type, name: str, path: str, above: tuple[type, ...]) -> Iterator[_Column]:
+    """Yield the columns of *struct*, and of the Structs in it; of one that holds itself, only the first."""
+    for member in _members(struct):
+        kinds, place, attribute = _kinds(member.type), name + member.encode_name, path + member.name
+        inner = kinds[0].cls if len(kinds) == 1 and isinstance(kinds[0], inspect.StructType) else None
+        if inner is None or inner in (*above, struct):
+            yield _Column(place, reader(attribute), kinds)
+        else:
+            yield from _columns(inner, f"{place}.", f"{attribute}.", (*above, struct))
+
+
+def _members(struct: type) -> tuple[inspect.Field, ...]:
+    info = inspect.type_info(struct)
+    return info.fields if isinstance(info, inspect.StructType) else ()
+
+
+def _kinds(info: inspect.Type) -> list[inspect.Type]:
+    return [member.type for member in alternatives(info) if not isinstance(member.type, inspect.NoneType)]
+
+
+def csv_field(value: object) -> object:
+    """Return *value* as a field of a CSV file. A text that a spreadsheet would take for a formula begins with `'`."""
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            return value.isoformat()
+        case int() | float() if not isinstance(value, bool):
+            return value
+    text = _text(value)
+    return f"'{text}" if text is not None and text.startswith(_FORMULA) else text
+
+
+def _text(value: object) -> str | None:
+    """Return *value* as text: lists and objects as JSON, with amounts as strings."""
+    plain = msgspec.to_builtins(value)
+    return plain if plain is None or isinstance(plain, str) else msgspec.json.encode(plain).decode()
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def _import_parquet() -> Any:  # noqa: ANN401 - type checkers run without the extra, too
+    """Return `pyarrow.parquet`.
+
+    Raises:
+        ImportError: It is not installed; the message says how to get it.
+    """
+    try:
+        return import_module("pyarrow.parquet")
+    except ImportError:
+        raise ImportError(f"a Parquet file needs pyarrow: {install_extra('export')}") from None
+
+
+class _Tables:
+    """Makes tables of rows, with *columns*."""
+
+    def __init__(self, columns: Sequence[_Column]) -> None:
+        self._pa: Any = import_module("pyarrow")
+        self._columns = [(column, *self._type_of(column.kinds, ())) for column in columns]
+        self.schema = self._pa.schema([(column.name, kind) for column, kind, _ in self._columns])
+
+    def __call__(self, rows: Sequence[object]) -> object:
+        """Return the table of *rows*.
+
+        Raises:
+            ValueError: A value does not fit its column.
+        """
+        arrays = []
+        for column, kind, convert in self._columns:
+            values = [None if (value := column.read(row)) is None else convert(value) for row in rows]
+            try:
+                arrays.append(self._pa.array(values, kind))
+            except (ValueError, OverflowError):
+                row_id = next(
+                    getattr(row, "id", None)
+                    for row, value in zip(rows, values, strict=True)
+                    if not self._fits(value, kind)
+                )
+                reason = f"does not fit its column of {kind}: write {JSON_LINES} instead"
+                raise ValueError(f"{column.name} of the row with id {row_id} {reason}") from None
+        return self._pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _fits(self, value: object, kind: object) -> bool:
+        try:
+            self._pa.array([value], kind)
+        except (ValueError, OverflowError):
+            return False
+        return True
+
+    def _type_of(self, kinds: Sequence[inspect.Type], above: tuple[type, ...]) -> tuple[Any, _Convert]:
+        """Return the type of a column whose values are of *kinds*, and what brings a value into its form."""
+        pa = self._pa
+        match kinds:
+            case [inspect.DecimalType()]:
+                return pa.decimal128(_DIGITS, _DECIMALS), _same
+            case [inspect.DateTimeType()]:
+                return pa.timestamp("us", "UTC"), _same
+            case [inspect.BoolType()]:
+                return pa.bool_(), _same
+            case [inspect.IntType()]:
+                return pa.int64(), _same
+            case [inspect.FloatType()]:
+                return pa.float64(), _same
+            case [inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item)]:
+                entry, convert = self._type_of(_kinds(item), above)
+                return pa.list_(entry), lambda values: [None if value is None else convert(value) for value in values]
+            case [inspect.StructType(cls=cls, fields=fields)] if cls not in above:
+                members = [
+                    (field.encode_name, reader(field.name), *self._type_of(_kinds(field.type), (*above, cls)))
+                    for field in fields
+                ]
+                return pa.struct([(name, kind) for name, _, kind, _ in members]), lambda row: {
+                    name: None if (value := read(row)) is None else convert(value) for name, read, _, convert in members
+                }
+        return pa.string(), _text
+
+
+def _same(value: object) -> object:
+    return value
