@@ -156,9 +156,9 @@ def pay_preference(platform: Platform, preference_id: str, body: forms.PayReques
 
 
 @command("GET", "preferences")
-def preferences(platform: Platform) -> list[forms.ShownPreference]:
+def preferences(platform: Platform, *, tenant: int | None = None, limit: int = 20) -> list[forms.ShownPreference]:
     """List the 20 newest preferences, each with what it asks for and has come to."""
-    newest = platform.store.find(_records.PREFERENCES, None, descending=True, limit=20)
+    newest = platform.store.find(_records.PREFERENCES, tenant, descending=True, limit=limit)
     return [_shown_preference(platform, preference) for preference in newest]
 
 
@@ -354,6 +354,6 @@ def codes(platform: Platform) -> list[forms.CodeWays]:
 
 
 @command("GET", "ledger", "application/x-ndjson")
-def ledger(platform: Platform, *, tenant: int | None = None) -> bytes:
-    """Export the ledger as JSON lines: every effect, oldest first."""
-    return b"".join(line + b"\n" for line in platform.store.ledger(tenant))
+def ledger(platform: Platform, *, tenant: int | None = None, limit: int | None = None) -> bytes:
+    """Export the ledger as JSON lines: every effect or the newest `limit` of them, oldest first."""
+    return b"".join(line + b"\n" for line in platform.store.ledger(tenant, limit))

@@ -191,6 +191,7 @@ class Platform:
                 self.store.keep_setting("tenant_clocks", TenantClocks(ahead))
                 self.store.bring_forward(tenant.user_id, length)
             self._ahead = ahead
+            self.feed.publish(Event(kind="clock", tenant=tenant.user_id, document=self.clock.state))
 
     def _publish_change(self, subject: Literal["policies", "faults", "everything"]) -> None:
         self.feed.publish(Event(kind="changed", tenant=None, document=Changed(subject)))

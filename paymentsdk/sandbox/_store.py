@@ -393,10 +393,10 @@ class Store:
         """Write a line of the ledger; no line is ever changed."""
         self._write("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
-    def ledger(self, tenant: int | None = None) -> list[bytes]:
-        """Return the lines of the ledger, oldest first, as JSON."""
-        rows = self._read("SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq", (tenant,))
-        return [line for (line,) in rows]
+    def ledger(self, tenant: int | None = None, limit: int | None = None) -> list[bytes]:
+        """Return the lines of the ledger, or the newest *limit* of them, oldest first, as JSON."""
+        query = "SELECT entry FROM ledger WHERE tenant = ifnull(?, tenant) ORDER BY seq DESC LIMIT ifnull(?, -1)"
+        return [line for (line,) in reversed(self._read(query, (tenant, limit)))]
 
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
         """Return the response that the idempotency key *key* has had *after* a moment."""

@@ -312,7 +312,10 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
     part = (await plain("GET", f"/_sandbox/ledger?tenant={sandbox.tenant.user_id}")).raw.decode().splitlines()
     created, paid = map(json.loads, part)
 
+    newest = (await plain("GET", "/_sandbox/ledger?limit=2")).raw.decode().splitlines()
+
     assert (3, 2) == (len(whole), len(part))
+    assert whole[1:] == newest
     assert {"kind": "order_created", "amount": "0", "idempotency_key": "k", "order_id": made.id} == {
         name: created[name] for name in ("kind", "amount", "idempotency_key", "order_id")
     }
@@ -328,7 +331,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("DELETE", "faults?tenant=", "tenant is not a number"),
         ("DELETE", "faults?tenant=5&tenant=6", "tenant is given more than once"),
         ("GET", "orders?page=2", "'page' is not a parameter of this request; it takes: tenant, limit"),
-        ("GET", "ledger?limit=5", "'limit' is not a parameter of this request; it takes: tenant"),
+        ("GET", "ledger?last=5", "'last' is not a parameter of this request; it takes: tenant, limit"),
         ("GET", "faults?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
         ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],

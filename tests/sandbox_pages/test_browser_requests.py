@@ -373,11 +373,11 @@ async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab,
 
 
 async def test_whoever_stands_in_a_request_that_is_gone_stands_in_the_one_in_its_place(tab, sandbox, visitor) -> None:
-    """The oldest of a hundred makes room for the next: the list keeps the focus, and nothing breaks."""
-    for number in range(100):
+    """The oldest of two hundred makes room for the next: the list keeps the focus, and nothing breaks."""
+    for number in range(200):
         await visitor.get(f"/{number}")
     await open_dashboard(tab, sandbox)
-    await tab.until("document.querySelectorAll('.requests summary').length === 100")
+    await tab.until("document.querySelectorAll('.requests summary').length === 200")
     await tab.click("#older button")
     await tab.run("[...document.querySelectorAll('.requests summary')].at(-1).focus()")
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from paymentsdk.resources.merchant_orders import MerchantOrderState
 from paymentsdk.resources.orders import OrderStatus
 from paymentsdk.sandbox import FaultRule
 
@@ -109,6 +110,8 @@ async def test_every_state_has_a_word_and_a_colour(static) -> None:
     states = re.search(r"const STATES = {(.*?)^};", static["orders.js"], re.DOTALL | re.MULTILINE)[1]
 
     assert set(OrderStatus) <= set(re.findall(r"^  (\w+):", states, re.MULTILINE))
+    states = re.search(r"const STATES = {(.*?)^};", static["books.js"], re.DOTALL | re.MULTILINE)[1]
+    assert set(MerchantOrderState) == set(re.findall(r"^  (\w+):", states, re.MULTILINE))
 
 
 async def test_script_and_style_agree_on_how_many_requests_are_shown(static) -> None:

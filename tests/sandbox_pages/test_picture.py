@@ -15,7 +15,7 @@ PICTURE = Path(__file__).parents[2] / "docs/dashboard.png"
 
 
 async def test_the_dashboard_shows_what_the_picture_shows(tab, sandbox, shop) -> None:
-    """An order that waits with its code, others that were paid and refunded, and a fault in force."""
+    """An order that waits with its code, others that were paid and refunded, the ledger, and a fault in force."""
     made = [
         await shop.order(amount, external_reference=f"table-{number}")
         for number, amount in enumerate(["18.00", "42.50", "7.25", "63.00"], start=1)
@@ -25,10 +25,11 @@ async def test_the_dashboard_shows_what_the_picture_shows(tab, sandbox, shop) ->
     await shop.client.orders.refund(made[0].id)
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1))
 
-    await tab.look(1180, 860)
+    await tab.look(1180, 1180)
     await tab.open(f"{sandbox.base_url}/")
     await tab.until("document.querySelector('.card .code svg path') !== null")
     await tab.until("document.querySelectorAll('#settled-rows tr').length === 3")
+    await tab.until("document.querySelectorAll('#ledger-rows li').length === 8")
 
     if os.environ.get("UPDATE_PICTURE"):
         shot = await tab.send("Page.captureScreenshot", format="png")

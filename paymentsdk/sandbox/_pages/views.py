@@ -100,9 +100,12 @@ def dashboard() -> Markup:
         for effect in EFFECTS.values()
         for member in effect.members
     }
-    return render(
-        "dashboard.html", effects=_options((name, effect.words) for name, effect in EFFECTS.items()), **takers
+    effects = (
+        render("effect.html", value=name, words=effect.words, operation=effect.operation)
+        for name, effect in EFFECTS.items()
     )
+    topics = _options((name, name) for name in EFFECTS["lost"].names)
+    return render("dashboard.html", effects=join(effects), topics=topics, **takers)
 
 
 # --- a checkout --------------------------------------------------------------------------------------------------

@@ -1,26 +1,27 @@
 // Checkout links: where the buyer of a preference pays.
 
 import { call } from "./api.js";
-import { attempt, byId, fill, make, moment, show, state } from "./dom.js";
+import { attempt, byId, fill, make, moment, show, soon, state } from "./dom.js";
+import * as sellers from "./sellers.js";
 
+const SHOWN = 20;
 const STATES = { opened: ["wait", "Waiting"], paid: ["good", "Paid"], reverted: ["still", "Refunded"] };
 
 let listed = new Set();
-let due = false;
 
 /** Load the newest preferences. */
 export async function load() {
-  const rows = await call("GET", "preferences");
+  const rows = await sellers.newest("preferences", SHOWN);
   listed = new Set(rows.map(({ preference }) => preference.id));
   byId("checkouts").hidden = rows.length === 0;
   fill(byId("checkout-rows"), rows, makeRow);
 }
 
-/** A preference was made, or what one came to has changed: load them anew, once for all that happens at a time. */
+const reload = soon(load);
+
+/** A preference was made, or what one came to has changed: load them anew. */
 export function changed(record) {
-  if (due || !(record.init_point || listed.has(record.source))) return;
-  due = true;
-  setTimeout(() => { due = false; load(); }, 50);
+  if (record.init_point || listed.has(record.source)) reload();
 }
 
 function makeRow({ preference, amount, currency, status }) {

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { announce, attempt, byId, complain, say, turn } from "./dom.js";
+import * as sellers from "./sellers.js";
 
 let moment = Date.now();
 let frozen = false;
@@ -18,8 +19,11 @@ function set(answer) {
   show();
 }
 
+/** The clock of the chosen seller, which may be ahead of the clock of the sandbox. */
+const pathOf = (seller) => (seller ? `tenants/${seller}/clock` : "clock");
+
 /** Ask the sandbox what time it is. */
-export const load = async () => set(await call("GET", "clock"));
+export const load = async () => set(await sellers.ofChosen((seller) => call("GET", pathOf(seller))));
 
 /** Show the time: once a second, and whenever it was changed. */
 export function show() {
@@ -38,7 +42,8 @@ export function show() {
 /** Move the clock by an ISO 8601 duration, and say what happened meanwhile; a refusal is about `field`, if any. */
 export async function advance(duration, button, field = null) {
   if (field) complain(field);
-  const answer = await attempt(button, () => call("POST", "clock/advance", { duration }), () => field);
+  const path = pathOf(sellers.chosen());
+  const answer = await attempt(button, () => call("POST", `${path}/advance`, { duration }), () => field);
   if (!answer) return;
   set(answer);
   const counts = new Map();
@@ -49,10 +54,12 @@ export async function advance(duration, button, field = null) {
 
 export function start() {
   byId("freeze").addEventListener("click", async (event) => {
-    const answer = await attempt(event.target, () => call("POST", frozen ? "clock/resume" : "clock/freeze"));
-    if (!answer) return;
-    set(answer);
-    announce(frozen ? "The clock stands still." : "The clock runs.");
+    const done = await attempt(event.target, async () => {
+      await call("POST", frozen ? "clock/resume" : "clock/freeze");
+      await load();
+      return true;
+    });
+    if (done) announce(frozen ? "The clock stands still." : "The clock runs.");
   });
   for (const button of document.querySelectorAll("[data-advance]")) {
     button.addEventListener("click", () => advance(button.dataset.advance, button));

@@ -1,26 +1,21 @@
 // Deliveries of notifications: how each stands, and once more.
 
 import { call } from "./api.js";
-import { attempt, byId, fill, make, moment, state } from "./dom.js";
+import { attempt, byId, fill, make, moment, soon, state } from "./dom.js";
+import * as sellers from "./sellers.js";
 
 const SHOWN = 20;
 const TONES = { waiting: "wait", held: "wait", delivered: "good", failed: "bad", lost: "still" };
 
-let due = false;
-
 /** Load the newest deliveries; without any, there is no panel. */
 export async function load() {
-  const rows = await call("GET", `deliveries?limit=${SHOWN}`);
+  const rows = await sellers.newest("deliveries", SHOWN);
   byId("deliveries").hidden = rows.length === 0;
   fill(byId("delivery-rows"), rows, makeRow);
 }
 
 /** A delivery was made or has changed: load them anew, once for all that happens at a time. */
-export function changed() {
-  if (due) return;
-  due = true;
-  setTimeout(() => { due = false; load(); }, 50);
-}
+export const changed = soon(load);
 
 function makeRow(delivery) {
   const { topic, action, resource, status, faults } = delivery;

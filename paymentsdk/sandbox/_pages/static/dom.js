@@ -39,6 +39,16 @@ export function fill(element, rows, makeRow) {
   if (redrawn) items[place].querySelector("summary, a, button, input, select").focus();
 }
 
+/** Return a function that runs `load`, once for all calls that come at a time. */
+export function soon(load) {
+  let due = false;
+  return () => {
+    if (due) return;
+    due = true;
+    setTimeout(() => { due = false; load(); }, 50);
+  };
+}
+
 /** Make a state: its word and its colour. */
 export const state = (tone, word) => make("span", { className: "state", "data-tone": tone }, word);
 

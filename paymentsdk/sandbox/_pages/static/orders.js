@@ -3,6 +3,7 @@
 import { ask, call, text } from "./api.js";
 import * as clock from "./clock.js";
 import { announce, attempt, breakable, byId, countdown, fill, make, moment, money, say, show, span, state } from "./dom.js";
+import * as sellers from "./sellers.js";
 
 const CARDS = 12;
 const ROWS = 50;
@@ -22,7 +23,6 @@ const STATES = {
 };
 
 const records = new Map();
-const sellers = new Set();
 const cards = new Map();
 let due = false;
 
@@ -49,22 +49,17 @@ let loads = 0;
 export async function load() {
   const mine = ++loads;
   arrived = [];
-  const rows = await call("GET", `orders?limit=${KEPT}`);
+  const rows = await sellers.newest("orders", KEPT);
   if (mine !== loads) return;  // A later one is under way, and knows more.
-  // After a restart, the sellers are others as well.
-  for (const known of [records, sellers]) known.clear();
+  records.clear();
   for (const record of [...rows.reverse(), ...arrived]) keep(record);
   draw();
 }
 
 function keep(record) {
   records.set(record.order.id, record);
-  sellers.add(record.order.user_id);
   if (records.size > KEPT) records.delete(records.keys().next().value);
 }
-
-/** Name the seller of an order, where there is more than one. */
-const sellerOf = (order) => (sellers.size > 1 ? `Seller ${order.user_id}` : "");
 
 /** Take over an order that was made or changed. */
 export function changed(record) {
@@ -149,7 +144,7 @@ function fillCard(card, { order, expires_at }) {
   const [tone, word] = stateOf(order);
   slot("state").dataset.tone = tone;
   say(slot("state"), word);
-  say(slot("seller"), sellerOf(order));
+  say(slot("seller"), sellers.nameOf(order.user_id));
   show(slot("amount"), order.currency, order.total_amount);
   slot("age").dateTime = order.created_date;
   slot("expiry").dateTime = expires_at;
@@ -194,7 +189,8 @@ async function drawCode(place, order) {
 async function act(button, id) {
   if (button.dataset.act === "expire") {
     const left = Date.parse(records.get(id).expires_at) - clock.now();
-    const warning = `This moves the clock by ${span(left)}, for every seller and everything that falls due. Move it?`;
+    const chosen = sellers.chosen();
+    const warning = `This moves the clock by ${span(left)}, ${chosen ? `for seller ${chosen}` : "for every seller"} and everything that falls due. Move it?`;
     if (left > DAY && !window.confirm(warning)) return;
     await clock.advance(`PT${Math.max(1, Math.ceil(left / 1000))}S`, button);
     return;
@@ -207,7 +203,7 @@ async function act(button, id) {
 
 function drawRows(settled) {
   byId("settled").hidden = settled.length === 0;
-  const rows = settled.slice(0, ROWS).map(({ order }) => ({ order, seller: sellerOf(order) }));
+  const rows = settled.slice(0, ROWS).map(({ order }) => ({ order, seller: sellers.nameOf(order.user_id) }));
   fill(byId("settled-rows"), rows, makeRow);
   const more = settled.length - ROWS;
   byId("more-settled").hidden = more <= 0;
@@ -257,8 +253,7 @@ async function createExample(button) {
     ],
   };
   await attempt(button, async () => {
-    // The state has a token that can be used, however far the clock was moved; the list of sellers those of their making.
-    const { sandbox: seller } = await call("GET", "state");
+    const seller = await sellers.credentials();
     order.config = { qr: { external_pos_id: seller.external_pos_id, mode: "dynamic" } };
     const headers = {
       Authorization: `Bearer ${seller.access_token}`,

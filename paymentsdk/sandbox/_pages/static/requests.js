@@ -1,9 +1,10 @@
 // The last requests: what was asked, what was answered, and how to ask it again.
 
 import { call, text } from "./api.js";
-import { byId, copier, fill, make, moment, state } from "./dom.js";
+import { byId, copier, fill, make, moment, say, state } from "./dom.js";
+import { isShown } from "./sellers.js";
 
-const KEPT = 100;
+const KEPT = 200;
 const SHOWN = 12;
 
 /** The last requests, newest first. */
@@ -33,14 +34,19 @@ export function add(line) {
   requestAnimationFrame(() => { due = false; draw(); });
 }
 
-function draw() {
+/** Show the requests of the chosen seller with the chosen status. */
+export function draw() {
   const list = byId("requests");
-  fill(list, lines, makeItem);
-  byId("no-requests").hidden = lines.length > 0;
-  byId("older").hidden = lines.length <= SHOWN || list.classList.contains("all");
+  const wanted = byId("statuses").value;
+  const shown = lines.filter(({ tenant, status }) => isShown(tenant) && String(status ?? "none").startsWith(wanted));
+  fill(list, shown, makeItem);
+  byId("no-requests").hidden = shown.length > 0;
+  say(byId("no-requests"), lines.length ? `None of the last ${lines.length} requests.` : "No program has called yet.");
+  byId("older").hidden = shown.length <= SHOWN || list.classList.contains("all");
 }
 
 export function start() {
+  byId("statuses").addEventListener("change", draw);
   byId("older").querySelector("button").addEventListener("click", () => {
     const list = byId("requests");
     list.classList.add("all");

@@ -2,12 +2,14 @@
 
 import { call } from "./api.js";
 import { announce, attempt, byId, complain, fill, make, prose, say, state } from "./dom.js";
+import * as sellers from "./sellers.js";
 
 // --- faults ---
 
 /** Load the rules in force. */
 export async function loadFaults() {
-  const faults = await call("GET", "faults");
+  // A rule that names no seller hits those of all.
+  const faults = (await call("GET", "faults")).filter(({ rule }) => !rule.tenant || sellers.isShown(rule.tenant));
   fill(byId("faults"), faults, makeFault);
   byId("clear-faults").hidden = faults.length < 2;
   const spent = faults.filter(isSpent).length;
@@ -21,14 +23,18 @@ const isSpent = ({ rule, seen, hits }) => (rule.times && hits >= rule.times) || 
 /** A share of a hundred, as somebody would write it: without the digits that only a float has. */
 const percent = (share) => Number((share * 100).toPrecision(12));
 
+/** The choice of an effect in the form; its `operation` says where it can happen. */
+const choiceOf = (effect) => byId("fault-effect").querySelector(`[value="${effect}"]`);
+
 /** What a rule says beside its effect: which requests it hits, and what is sent for those. */
 function detailsOf({ rule, hits }) {
   const takes = (name) => {
     const field = byId("add-fault").elements[name]?.closest("[data-for]");
     return rule[name] !== undefined && field?.dataset.for.split(" ").includes(rule.effect);
   };
+  const operation = rule.operation === "*" ? choiceOf(rule.effect)?.dataset.operation : rule.operation;
   return [
-    rule.operation === "*" ? "any operation" : rule.operation,
+    { "*": "any operation", "notifications.*": "any notification" }[operation] ?? operation,
     rule.tenant && `seller ${rule.tenant}`,
     rule.nth && `only request ${rule.nth}`,
     rule.probability < 1 && `${percent(rule.probability)} % of them`,
@@ -43,7 +49,7 @@ function detailsOf({ rule, hits }) {
 
 function makeFault(fault) {
   const { id, rule } = fault;
-  const words = byId("fault-effect").querySelector(`[value="${rule.effect}"]`)?.textContent ?? rule.effect;
+  const words = choiceOf(rule.effect)?.textContent ?? rule.effect;
   const button = make("button", { type: "button", className: "tool" }, "Remove");
   button.setAttribute("aria-label", `Remove: ${words}`);
   button.addEventListener("click", async () => {
@@ -60,13 +66,22 @@ function makeFault(fault) {
   );
 }
 
-/** Show the numbers that the chosen effect takes. */
+/** Show the operations that the chosen effect can happen to, and the numbers that it takes. */
 function chooseEffect() {
   const effect = byId("fault-effect").value;
   for (const field of byId("add-fault").querySelectorAll("[data-for]")) {
     field.hidden = !field.dataset.for.split(" ").includes(effect);
     field.querySelector("input").disabled = field.hidden;
   }
+  const { operation } = choiceOf(effect).dataset;
+  const isNotification = (name) => name.startsWith("notifications.");
+  const choices = byId("fault-operation");
+  for (const option of choices.options) {
+    const fits = operation.endsWith("*") || option.value === operation;
+    option.hidden = !fits || isNotification(option.value) !== isNotification(operation);
+    option.disabled = option.hidden;
+  }
+  if (choices.selectedOptions[0]?.disabled ?? true) choices.value = operation;
 }
 
 async function addFault(event) {
@@ -90,7 +105,8 @@ async function addFault(event) {
 /** Load the policies. */
 export async function loadPolicies() {
   const policies = await call("GET", "policies");
-  fill(byId("policies"), policies, makePolicy);
+  const own = sellers.policies();
+  fill(byId("policies"), policies.map((policy) => ({ ...policy, own: own[policy.name] })), makePolicy);
   const changed = policies.filter((policy) => policy.value !== policy.default).length;
   say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all at their defaults`);
 }
@@ -98,7 +114,7 @@ export async function loadPolicies() {
 /** A description without the place in the contract that it comes from, which only its readers can look up. */
 const plain = (description) => description.replace(/ \(spec: [^)]*\)/g, "");
 
-function makePolicy({ name, value, allowed, description, default: usual }) {
+function makePolicy({ name, value, allowed, description, default: usual, own }) {
   const id = `policy-${name}`;
   const choices = allowed ?? [];
   const control = choices.length
@@ -116,6 +132,7 @@ function makePolicy({ name, value, allowed, description, default: usual }) {
   });
   const label = make("label", { htmlFor: id, className: "mono" }, name);
   if (value !== usual) label.append(make("span", { className: "quiet" }, ` (usually ${usual})`));
+  if (own !== undefined) label.append(make("span", { className: "quiet" }, ` (the chosen seller has ${own})`));
   return make("div", {}, make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, ...prose(plain(description))), control));
 }
 
