@@ -27,6 +27,7 @@ from paymentsdk.errors import RequestInvalid, tellable
 T = TypeVar("T")
 
 _LOAD = "SELECT pair FROM paymentsdk_token WHERE name = %s"
+_NAMES = "SELECT name FROM paymentsdk_token WHERE pair IS NOT NULL"
 _SAVE = (
     "INSERT INTO paymentsdk_token (name, pair) VALUES (%s, %s) "
     "ON CONFLICT (name) DO UPDATE SET pair = excluded.pair, refresh_began = NULL, refresh_of = NULL"
@@ -75,6 +76,10 @@ class _DatabaseTokenStore:
             return None
         content = masked(bytes(rows[0][0]))
         return msgspec.json.decode(content if self._unseal is None else self._unseal(content), type=TokenPair)
+
+    async def names(self) -> list[str]:
+        """Return the names of all sellers whose pairs are in the database, sorted."""
+        return sorted(str(name) for (name,) in await self._run(_NAMES, kind=Kind.READS))
 
     async def save(self, pair: TokenPair) -> None:
         """See `TokenStore.save`."""

@@ -7,6 +7,7 @@
     paymentsdk sandbox pay ORD...     talk to a running sandbox: pay, policies, faults, advance
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
     paymentsdk inbox list             the resources of notifications: list, show, retry
+    paymentsdk tokens list            the tokens of sellers: exchange, list, refresh
     paymentsdk reconcile BOOK         a book of orders, held against the platform
     paymentsdk orders get ORD...      any operation of the platform that reads or takes a key
 
@@ -26,10 +27,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from paymentsdk._version import __version__
 from paymentsdk.cli._output import escape_unencodable, flush, say
-from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, add_parser
+from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, Parser, add_parser
 from paymentsdk.errors import PaymentsError
 
 __all__ = ["main"]
@@ -92,7 +94,7 @@ def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
 def _parser(words: Sequence[str]) -> ArgumentParser:
     """Return the parser for *words*: what a command takes is found out only for whoever names it."""
     about = "A payments platform: its client and its sandbox."
-    parser = ArgumentParser(prog="paymentsdk", description=about, epilog=_START)
+    parser = cast("ArgumentParser", Parser(prog="paymentsdk", description=about, epilog=_START))
     parser.set_defaults(run=_begin, parser=parser)
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -128,5 +130,6 @@ _COMMANDS: Mapping[str, str] = {
     "sandbox": "run the platform on localhost, or talk to a sandbox that runs",
     "journal": "list the records of named writes, finish what is open, or close it",
     "inbox": "list the resources that notifications were about, or retry a look that failed",
+    "tokens": "exchange authorization codes, and list or refresh the tokens of sellers",
     "reconcile": "compare a book of orders with the platform, and list what differs",
 }

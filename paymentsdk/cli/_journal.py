@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
+from paymentsdk.cli._accounts import add_sources, sellers_of
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import JournalUnavailable, RequestInvalid
@@ -35,7 +36,8 @@ examples:
   paymentsdk journal recover
 """
 _RECOVER = """\
-The seller is that of PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN.
+The sellers are those of --accounts or --tokens, or the one of
+PAYMENTSDK_ACCESS_TOKEN; PAYMENTSDK_BASE_URL is the address.
 The exit code is 0 if no record is open any more, and 1 if one is.
 """
 #: Does what the options ask for with the journal.
@@ -51,8 +53,8 @@ def add_arguments(journal: argparse.ArgumentParser) -> None:
     listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
     shown = _add(within, "show", _show, "show all that is known of a record")
     shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
-    about = "finish the open records of the seller in the environment"
-    _add(within, "recover", _recover, about, epilog=_RECOVER)
+    about = "finish the open records of all sellers that it has credentials for"
+    add_sources(_add(within, "recover", _recover, about, epilog=_RECOVER))
     abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
     abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
 
@@ -164,27 +166,42 @@ async def _show(journal: Journal, options: argparse.Namespace) -> Output:
 # --- recover ------------------------------------------------------------------------------------------------------
 
 
-async def _recover(journal: Journal, _options: argparse.Namespace) -> Output:
+async def _recover(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk import PaymentsClient
+    from paymentsdk.journal._record import OPEN
 
-    # Whatever the program calls its accounts: a record is sent by a token of its seller's user id alone.
-    async with PaymentsClient.from_env(journal=journal, accounts=_token) as client:
-        summary = await client.recover(progress=_tell)
+    sellers = await sellers_of(options)
+    resolved, names, accounts = Counter[str](), list[str](), dict(sellers.auth)
+    if accounts:  # The program may call its accounts by other names, or make a client for each seller.
+        by_user_id, rows = await sellers.by_user_id(), await journal.records(OPEN, limit=sys.maxsize)
+        strays = [(row.account, by_user_id[row.seller]) for row in rows if row.seller in by_user_id]
+        names = sorted({name for account, name in strays if account is None})
+        accounts = {account: accounts[name] for account, name in strays if account is not None} | accounts
+    # Without such a source, whatever the program calls its accounts: a record is sent by a token of its user id alone.
+    async with PaymentsClient.from_env(journal=journal, accounts=accounts or _token) as client:
+        summaries = [await seller.recover(progress=_tell) for seller in (*map(client.account, names), client)]
+    for summary in summaries:
+        resolved.update({state.value: number for state, number in summary.resolved.items()})
+    summary = summaries[-1]  # What an earlier summary has left open, the last has taken up again.
     complete, left = summary.is_complete, summary.left
-    resolved = Counter({state.value: number for state, number in summary.resolved.items()})
     lines = [
         *(f"{number:>6,} {state}" for state, number in resolved.most_common()),
         *summary.problems,
-        *(f"left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})" for row in left),
+        *(f"{_whose(row)}left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})" for row in left),
         "no record is open" if complete else "records are open: see `paymentsdk journal list`",
     ]
     data = {"complete": complete, "resolved": resolved, "left": [*map(_shown, left)], "problems": summary.problems}
     return Output(data, lines, code=0 if complete else 1)
 
 
+def _whose(record: Record) -> str:
+    return f"{record.account}: " if record.account else ""
+
+
 def _token(_account: str) -> str:
     if not (token := os.environ.get("PAYMENTSDK_ACCESS_TOKEN")):
-        raise RequestInvalid("PAYMENTSDK_ACCESS_TOKEN", "is not set; a record is sent with a token of its seller")
+        reason = "is not set; a record is sent with a token of its seller. Or name a token store with --tokens"
+        raise RequestInvalid("PAYMENTSDK_ACCESS_TOKEN", reason)
     return token
 
 

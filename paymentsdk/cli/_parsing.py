@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from paymentsdk._resume_point import ResumePoint
 
@@ -17,6 +19,27 @@ DONE, FAILED, MISUSED, IN_DOUBT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 _MOST = 1_000_000_000
 #: Where commands are added; argparse has no public name for it.
 Commands: TypeAlias = "_SubParsersAction[ArgumentParser]"
+
+#: Mistyped words in the errors of argparse.
+_MISTYPED = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)|unrecognized arguments?: (-[^ =]*)")
+
+
+class Parser(ArgumentParser):
+    """A parser of commands that names the option or the command that a mistyped word is close to."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2, with how the command is used, and what a mistyped word was meant to be."""
+        if mistyped := _MISTYPED.search(message):
+            command, commands, option = mistyped.groups()
+            known = re.findall(r"[\w-]+", commands) if commands else re.findall(r"--[\w-]+", self.format_help())
+            message += suggestion(command or option or "", known)
+        super().error(message)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return what follows a *word* that is not *known*, such as ``; did you mean shop-1?``; or nothing."""
+    similar = get_close_matches(word, known, 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def add_parser(

@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -21,6 +22,7 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
 from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
+from paymentsdk.cli._accounts import add_sources, sellers_of
 from paymentsdk.cli._output import QUIET, Rows, counted, discard, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
     AnyOperation = Operation[object, object]
 
-_VARIABLES = ("PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN")
+_ADDRESS, _TOKEN = "PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
 _LATER = ("body", "idempotency_key", "resume_point")
@@ -86,18 +88,21 @@ def add_operations(commands: Commands, command: str | None) -> None:
                 _add(within, operation)
 
 
-def _connect() -> PaymentsClient:
-    """Return the client of the environment.
+@asynccontextmanager
+async def _client(options: Namespace) -> AsyncIterator[PaymentsClient]:
+    """Yield the client of the account in *options*, else of the seller in the environment.
 
     Raises:
-        RequestInvalid: A variable is not set.
+        RequestInvalid: A variable is not set, or there is no such account.
     """
     from paymentsdk.client import PaymentsClient
 
-    for variable in _VARIABLES:
-        if not os.environ.get(variable):
-            raise RequestInvalid("", f"{variable} is not set. Set {' and '.join(_VARIABLES)}.")
-    return PaymentsClient.from_env()
+    if not os.environ.get(_ADDRESS) or not (options.account or os.environ.get(_TOKEN)):
+        variable = _TOKEN if os.environ.get(_ADDRESS) else _ADDRESS
+        raise RequestInvalid("", f"{variable} is not set. Set {_ADDRESS} and {_TOKEN}, or name an --account.")
+    sellers = await sellers_of(options) if options.account else None
+    async with PaymentsClient.from_env(accounts=sellers.auth if sellers else None) as client:
+        yield client if sellers is None else client.account(sellers.check(options.account))
 
 
 def _add(commands: Commands, operation: AnyOperation) -> None:
@@ -119,6 +124,8 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
         parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
+    parser.add_argument("--account", metavar="NAME", help="the seller, of those in the token store or the file")
+    add_sources(parser)
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     formats = parser.add_mutually_exclusive_group()
     for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
@@ -194,7 +201,8 @@ def _complain(options: Namespace, text: str) -> None:
     if point is not None:  # Before the first page, there is nothing to go on from.
         # With the total: if the search has fewer rows by then, those behind them have moved up.
         further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
-    say(f"paymentsdk: {text}{further}")
+    whose = f"{options.account}: " if options.account else ""
+    say(f"paymentsdk: {whose}{text}{further}")
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -210,7 +218,7 @@ def _place(path: str, options: Namespace) -> str:
 
 
 async def _call(operation: AnyOperation, query: Mapping[str, object], body: object, options: Namespace) -> int:
-    async with _connect() as client:
+    async with _client(options) as client:
         if operation.page is not None:
             await _search(client, operation, query, options)
             return DONE
@@ -223,7 +231,7 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
     code = _show(result, printed, options)
-    _warn(result.anomalies, len(result.anomalies))
+    _warn(result.anomalies, len(result.anomalies), options)
     return code
 
 
@@ -299,17 +307,19 @@ def _rows(kind: type[object], options: Namespace) -> Rows:
     return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
 
 
-def _warn(anomalies: Sequence[Anomaly], number: int) -> None:
+def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
     """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out.
 
     Args:
         anomalies: What could not be read, or the first of it.
         number: How much there is of it.
+        options: Those of the command.
     """
     if anomalies:
         first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
         place = f"the response breaks the contract at {first.path}"
-        say(f"paymentsdk: {place}: {first.reason}{more}")
+        whose = f"{options.account}: " if options.account else ""
+        say(f"paymentsdk: {whose}{place}: {first.reason}{more}")
 
 
 async def _search(
@@ -350,7 +360,7 @@ async def _search(
             printed.end()
             flush()
             options.resume_point = point
-        _warn(anomalies, left_out)
+        _warn(anomalies, left_out, options)
 
 
 async def _export(pager: Pager[object], options: Namespace) -> None:
@@ -370,4 +380,4 @@ async def _export(pager: Pager[object], options: Namespace) -> None:
 
     number = await pager.export(options.out, progress=progress)
     say(f"{counted(number, 'row')}: {options.out}")
-    _warn(anomalies, left_out)
+    _warn(anomalies, left_out, options)

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import os
 import time
-from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,12 +18,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk import errors
+from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import QUIET, Output, columns, counted, flush, print_output, say
 from paymentsdk.cli._parsing import count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
+    from paymentsdk._auth.schemes import Auth
     from paymentsdk.client import PaymentsClient
     from paymentsdk.journal import Journal
     from paymentsdk.reconcile import Book, Progress, Report, Sum
@@ -43,8 +44,8 @@ may be on another day: without it, the time is yesterday, and that of another
 run.
 
 The address and the token come from PAYMENTSDK_BASE_URL and
-PAYMENTSDK_ACCESS_TOKEN, and the journal whose open records explain differences
-from PAYMENTSDK_JOURNAL.
+PAYMENTSDK_ACCESS_TOKEN, or the tokens of many sellers from PAYMENTSDK_TOKENS,
+and the journal whose open records explain differences from PAYMENTSDK_JOURNAL.
 """
 #: The exit code of an error: the first that its class has.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
@@ -70,8 +71,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
     add("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
     add("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
-    accounts = 'a JSON file with the tokens of several sellers: {"shop-1": "TEST-..."}'
-    add("--accounts", type=file, metavar="FILE", help=accounts)
+    add_sources(reconcile)
     column = "the name that a column has in the book, such as paid=amount"
     add("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
     add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
@@ -117,9 +117,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_overwriting(options: argparse.Namespace) -> None:
-    """Reject a report in the place of what is read: it would be the end of the book, or of the journal."""
-    names = options.book, options.accounts, os.environ.get(VARIABLE)
-    sources = [Path(name) for name in names if name]
+    """Reject a report in the place of what is read: the book, the journal or all tokens would be lost."""
+    variables = map(os.environ.get, (VARIABLE, TOKENS_VARIABLE))
+    sources = [Path(name) for name in (options.book, options.accounts, options.tokens, *variables) if name]
     for option in ("csv", "html"):
         path = Path(getattr(options, option) or "")
         if path.name and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
@@ -132,18 +132,18 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     begin = options.begin or midnight - timedelta(days=1)
     end = options.end or begin + timedelta(days=1)
-    names = sorted(_tokens(options.accounts)) if options.accounts else None
+    auth = (await sellers_of(options)).auth or None
     address = os.environ.get(VARIABLE)
     journal = journal_at(address, VARIABLE) if address else None
     book = _book(options)
     # With the journal, so that a write in doubt is no difference to be put right by hand.
-    async with _connect(options, journal) as client:
+    async with _connect(options, auth, journal) as client:
         return await reconcile(
             book,
             client,
             created=(begin, end),
             out=options.out,
-            accounts=names,
+            accounts=auth,
             progress=_ProgressLines().print,
             lag=timedelta(minutes=options.lag),
             max_window=options.max_window,
@@ -151,26 +151,11 @@ async def _reconciled(options: argparse.Namespace) -> Report:
         )
 
 
-def _connect(options: argparse.Namespace, journal: Journal | None) -> PaymentsClient:
+def _connect(options: argparse.Namespace, auth: Mapping[str, Auth] | None, journal: Journal | None) -> PaymentsClient:
     from paymentsdk import FlowControl, PaymentsClient, RateShare
 
     share = None if options.rate is None else RateShare(Path(options.out, "rate.sqlite"), options.rate)
-    accounts = _tokens(options.accounts) if options.accounts else None
-    return PaymentsClient.from_env(flow=FlowControl(adaptive=True, share=share), accounts=accounts, journal=journal)
-
-
-def _tokens(path: str) -> dict[str, str]:
-    """Return the tokens in a file, by account."""
-    try:
-        tokens = msgspec.json.decode(Path(path).read_bytes().removeprefix(BOM_UTF8), type=dict[str, str])
-    except ValueError:
-        # Not its text: it has tokens.
-        raise RequestInvalid("--accounts", f'{path} is no JSON object such as {{"shop-1": "TEST-..."}}') from None
-    except OSError as error:
-        raise RequestInvalid("--accounts", f"cannot be read: {error}") from None
-    if not tokens:
-        raise RequestInvalid("--accounts", f"{path} has no account")
-    return tokens
+    return PaymentsClient.from_env(flow=FlowControl(adaptive=True, share=share), accounts=auth, journal=journal)
 
 
 def _book(options: argparse.Namespace) -> Book:

@@ -154,12 +154,12 @@ class Recovery(HiddenRepr, Struct, eq=False):
         """Return the request of *record* and who sends it; what this client cannot send is not held."""
         engine = self.own_engines.get((record.account, record.seller)) or self.engines.get(record.seller)
         if not states.is_readable(record):
-            self._add_problem(f"{record.name}: {record.reason}")
+            self._add_problem(_named(record, record.reason))
         elif engine is not None and record.recoverable:
             try:
                 return engine, kept_intent(engine, self.operations, record)
             except Exception as error:  # noqa: BLE001 - rules of somebody else's operation may raise anything
-                self._add_problem(f"{record.name}: {describe(error)}")
+                self._add_problem(_named(record, describe(error)))
         self._put_off(record)
         return None
 
@@ -172,7 +172,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             outcome = await JournaledCall(journaling, engine, intent, LEASE, defer=True).carry_on(row, since)
         except InProgress as error:
             self.finished.discard(row.key)
-            self._add_problem(f"{row.name}: {describe(error)}")
+            self._add_problem(_named(row, describe(error)))
             return
         finally:
             journaling.release(row.key, turn)
@@ -198,6 +198,10 @@ class Recovery(HiddenRepr, Struct, eq=False):
     def _add_problem(self, problem: str) -> None:
         logger.warning("recovery: %s", problem)
         self.problems.append(problem)
+
+
+def _named(record: Record, problem: str) -> str:
+    return ": ".join(filter(None, (record.account, record.name, problem)))
 
 
 def kept_intent(

@@ -53,6 +53,13 @@ def create(run: Callable[..., tuple[int, str, str]], key: str, body: str = ORDER
     return json.loads(out)
 
 
+def connect_to(monkeypatch: pytest.MonkeyPatch, client: PaymentsClient) -> None:
+    """Make *client* the client of the environment."""
+    monkeypatch.setenv("PAYMENTSDK_BASE_URL", "https://platform.test")
+    monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", "TEST-1")
+    monkeypatch.setattr(PaymentsClient, "from_env", lambda **_: client)
+
+
 def test_every_read_and_keyed_write_is_a_command(run):
     """Made of the operations: no other write is offered, since who repeats the command would do it twice."""
     offered = set()
@@ -466,10 +473,7 @@ def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list
     """Without a word, a list with a row less, or an order without its amount, would look whole."""
     settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
 
-    def connect() -> PaymentsClient:
-        return PaymentsClient("TEST-1", **settings)
-
-    monkeypatch.setattr("paymentsdk.cli._platform._connect", connect)
+    connect_to(monkeypatch, PaymentsClient("TEST-1", **settings))
     code = main([*words, form])
 
     line = capsys.readouterr().err.splitlines()[-1]
@@ -489,10 +493,8 @@ def test_what_is_left_out_is_not_kept(caplog, monkeypatch):
         rows = [{"id": number}, *["x"] * (size - 1)]
         return Response(200, {}, json.dumps({"elements": rows, "total": 120 * size}).encode())
 
-    def connect() -> PaymentsClient:
-        return PaymentsClient("TEST-1", base_url="https://platform.test", transport=MemoryTransport(page))
-
-    monkeypatch.setattr("paymentsdk.cli._platform._connect", connect)
+    client = PaymentsClient("TEST-1", base_url="https://platform.test", transport=MemoryTransport(page))
+    connect_to(monkeypatch, client)
     tracemalloc.start()
     try:
         code = main(["merchant-orders", "search", "--csv"])
@@ -563,14 +565,15 @@ def test_no_credentials_at_all(run, sandbox, monkeypatch, missing: str):
     code, _, err = run("orders", "get", "ORD1")
 
     variables = "PAYMENTSDK_BASE_URL and PAYMENTSDK_ACCESS_TOKEN"
-    assert (2, f"paymentsdk: {missing} is not set. Set {variables}.\n") == (code, err)
+    assert (2, f"paymentsdk: {missing} is not set. Set {variables}, or name an --account.\n") == (code, err)
 
 
 def test_no_option_takes_a_credential(run):
     """Arguments are seen by everybody on the machine."""
     words = {word for noun in ("orders", "merchant-orders") for word in run(noun, "search", "--help")[1].split()}
 
-    assert not {word for word in words if word.startswith("--") and any(one in word for one in ("token", "secret"))}
+    secret = {word for word in words if word.startswith("--") and any(part in word for part in ("token", "secret"))}
+    assert {"--tokens"} == secret  # It names a store.
 
 
 # --- completion --------------------------------------------------------------------------------------------------

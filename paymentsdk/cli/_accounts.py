@@ -1,0 +1,222 @@
+"""The credentials of sellers by their accounts: from a token store, from a file, or from the environment.
+
+Arguments are seen by everybody on the machine. So no option takes a token, and the address of a database comes from the
+environment. A command refreshes tokens only if a token store keeps the new pair: a refresh token is good once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from codecs import BOM_UTF8
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
+from paymentsdk._auth.refresh import RefreshingToken
+from paymentsdk._auth.schemes import Auth, StaticToken
+from paymentsdk._auth.token_store import FileTokenStore, TokenPair, certain_user_id
+from paymentsdk._postgres import is_dsn
+from paymentsdk._secrets import MaskedRepr
+from paymentsdk._validate import check_path
+from paymentsdk.cli._parsing import file, suggestion
+from paymentsdk.errors import RequestInvalid
+
+#: Names the token store, also with the password of a database.
+TOKENS_VARIABLE = "PAYMENTSDK_TOKENS"
+_STORE_HELP = (
+    f"the token store: a SQLite file, or a folder with a JSON file for each account (default: {TOKENS_VARIABLE}); give "
+    f"a postgresql:// address in {TOKENS_VARIABLE}"
+)
+_FILE_HELP = 'a JSON or TOML file with the tokens of several sellers: {"shop-1": "TEST-..."}'
+_Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
+
+
+class _FileEntry(MaskedRepr, Struct):
+    """What a file may say of an account, where that is more than an access token."""
+
+    access_token: str | None = None
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
+
+
+class TokenStores:
+    """The token stores of all accounts in one database or folder."""
+
+    def __init__(self, address: str, *, create: bool = False) -> None:
+        """Open *address*; with *create*, a file that does not exist yet is a new database.
+
+        Raises:
+            RequestInvalid: There is none.
+        """
+        self._dsn = address if is_dsn(address) else None
+        #: What errors call it.
+        self.place = "the token store in PostgreSQL" if self._dsn else address
+        self._path = Path() if self._dsn else check_path("--tokens", address)
+        if not (self._dsn or create or self._path.exists()):
+            reason = f"there is no token store {address}; `paymentsdk tokens exchange` makes one"
+            raise RequestInvalid("--tokens", reason)
+        self._is_folder = not self._dsn and self._path.is_dir()
+
+    def store(self, account: str) -> _Store:
+        """Return the store of *account*."""
+        if self._dsn:
+            return PostgresTokenStore(self._dsn, account)
+        if not self._is_folder:
+            return SQLiteTokenStore(self._path, account)
+        if Path(account).name != account:
+            raise RequestInvalid("ACCOUNT", f"{account!r} cannot be the name of a file in {self.place}")
+        return FileTokenStore(self._path / f"{account}.json")
+
+    async def names(self) -> list[str]:
+        """Return the names of the accounts that it has, sorted."""
+        if self._is_folder:
+            return sorted(path.stem for path in self._path.glob("*.json"))
+        store = PostgresTokenStore(self._dsn, "-") if self._dsn else SQLiteTokenStore(self._path, "-")
+        return await store.names()
+
+    async def pair(self, account: str) -> TokenPair:
+        """Return the pair of *account*.
+
+        Raises:
+            RequestInvalid: It has none, or it cannot be read.
+        """
+        try:
+            pair = await self.store(account).load()
+        except ValueError:  # Not its text: it may have a token.
+            pair = None
+        if pair is None:
+            reason = f"{account}: {self.place} has no token pair for it, or a sealed pair, which no command can read"
+            raise RequestInvalid("--tokens", f"{reason}; run `paymentsdk tokens exchange {account}`")
+        return pair
+
+
+class Sellers(Struct, frozen=True):
+    """The accounts that a command may call for."""
+
+    place: str
+    """Where they are from, as errors call it."""
+    auth: Mapping[str, Auth] = {}
+    """What authenticates each account; empty if neither an option nor the environment names a source."""
+    stores: TokenStores | None = None
+
+    def check(self, account: str) -> str:
+        """Return *account*, which has credentials.
+
+        Raises:
+            RequestInvalid: It has none.
+        """
+        if not self.auth:
+            reason = f"needs a token store: name it with --tokens or {TOKENS_VARIABLE}, or a file with --accounts"
+            raise RequestInvalid("--account", reason)
+        if account not in self.auth:
+            reason = f"{self.place} has no account {account!r}{suggestion(account, self.auth)}"
+            raise RequestInvalid("--account", f"{reason}; `paymentsdk tokens list` shows those of a token store")
+        return account
+
+    async def by_user_id(self) -> dict[str, str]:
+        """Return the accounts by the user ids in their tokens; a token that cannot be read has none."""
+        accounts = {}
+        for account, auth in self.auth.items():
+            token = auth.token(0.0)
+            if token is None and self.stores is not None:
+                with suppress(RequestInvalid):
+                    token = (await self.stores.pair(account)).access_token
+            accounts[certain_user_id(token or "")] = account
+        return {user_id: account for user_id, account in accounts.items() if user_id is not None}
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where credentials come from."""
+    add_store(parser)
+    parser.add_argument("--accounts", type=file, metavar="FILE", help=_FILE_HELP)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a token store."""
+    parser.add_argument("--tokens", type=file, metavar="FILE", help=_STORE_HELP)
+
+
+def stores_of(options: argparse.Namespace, *, create: bool = False) -> TokenStores | None:
+    """Return the token stores that *options* or the environment name, if they do."""
+    address = options.tokens or os.environ.get(TOKENS_VARIABLE)
+    return TokenStores(address, create=create) if address else None
+
+
+async def sellers_of(options: argparse.Namespace) -> Sellers:
+    """Return the accounts of the file, else those of the token store, that *options* or the environment name.
+
+    Raises:
+        RequestInvalid: There is no such file, store or account, or one is invalid. The error shows no token.
+    """
+    stores, auth = stores_of(options, create=bool(options.accounts)), dict[str, Auth]()
+    if options.accounts:
+        option, place = "--accounts", options.accounts
+        auth = {account: _auth(place, account, entry, stores) for account, entry in _read(place).items()}
+    elif stores:
+        option, place = "--tokens", stores.place
+        auth = {account: RefreshingToken(store=stores.store(account)) for account in await stores.names()}
+    else:
+        return Sellers("the environment")
+    if not auth:
+        raise RequestInvalid(option, f"{place} has no account")
+    return Sellers(place, auth, stores)
+
+
+def _auth(place: str, account: str, entry: str | TokenPair, stores: TokenStores | None) -> Auth:
+    is_pair = isinstance(entry, TokenPair) and entry.refresh_token is not None
+    if is_pair and stores is None:
+        reason = "a refresh token is good once; name the token store that keeps the new one with --tokens"
+        raise RequestInvalid("--accounts", f"{place}: {account}: {reason}")
+    try:
+        if isinstance(entry, TokenPair) and stores is not None:
+            return RefreshingToken(entry, store=stores.store(account))
+        return StaticToken(entry.access_token if isinstance(entry, TokenPair) else entry)
+    except RequestInvalid as error:
+        raise RequestInvalid("--accounts", f"{place}: {account}: {error.reason}") from None
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def _read(path: str) -> dict[str, str | TokenPair]:
+    """Return what the file at *path* has for each account: an access token, or a pair."""
+    try:
+        content = Path(path).read_bytes().removeprefix(BOM_UTF8)
+    except OSError as error:
+        raise RequestInvalid("--accounts", f"cannot be read: {error}") from None
+    is_toml = path.lower().endswith(".toml")
+    try:
+        entries = tomllib.loads(content.decode()) if is_toml else msgspec.json.decode(content)
+    except ValueError:
+        entries = None
+    if not isinstance(entries, dict):  # Not the text of the error: it may have a token.
+        form = 'TOML such as shop-1 = "TEST-..."' if is_toml else 'JSON object such as {"shop-1": "TEST-..."}'
+        raise RequestInvalid("--accounts", f"{path} is no {form}")
+    return {account: _entry(f"{path}: {account}", entry) for account, entry in entries.items()}
+
+
+def _entry(place: str, entry: object) -> str | TokenPair:
+    if isinstance(entry, str):
+        return entry
+    members = _FileEntry.__struct_fields__
+    unknown = next((name for name in entry if name not in members), None) if isinstance(entry, dict) else None
+    if unknown is not None:
+        reason = f"{place}: there is no member {unknown!r}{suggestion(unknown, members)}"
+        raise RequestInvalid("--accounts", f"{reason}; there are {', '.join(members)}")
+    try:
+        known = msgspec.convert(entry, _FileEntry)
+    except msgspec.ValidationError as error:
+        raise RequestInvalid("--accounts", f"{place}: {error}") from None
+    if not known.access_token and not known.refresh_token:
+        raise RequestInvalid("--accounts", f"{place}: give access_token or refresh_token")
+    # A refresh token alone is as a pair that has expired: the first call refreshes it.
+    expires_at = known.expires_at if known.access_token else 0.0
+    return TokenPair(access_token=known.access_token or "-", refresh_token=known.refresh_token, expires_at=expires_at)

@@ -1,0 +1,200 @@
+"""``paymentsdk tokens exchange``, ``list`` and ``refresh``: what a person does with the tokens of many sellers.
+
+The authorization code comes from stdin, and the application from the environment: arguments are seen by everybody on
+the machine. No command prints a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from paymentsdk._auth.token_store import TokenPair, certain_user_id
+from paymentsdk._database import close_shared
+from paymentsdk.cli._accounts import TokenStores, add_store, stores_of
+from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say
+from paymentsdk.cli._parsing import Commands, add_parser, suggestion
+from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
+
+if TYPE_CHECKING:
+    from paymentsdk.client import PaymentsClient
+
+_AGAIN = "authorize again"
+_STATES = f"""\
+states: ok; refresh due (run `paymentsdk tokens refresh`); {_AGAIN} (there is no
+refresh token, or it is spent: the seller has to authorize your application
+again before the access token expires); unreadable (sealed or damaged)
+"""
+_CODE = """\
+The authorization code is read from stdin. PAYMENTSDK_BASE_URL is the address;
+PAYMENTSDK_CLIENT_ID and PAYMENTSDK_CLIENT_SECRET are your application.
+"""
+_Command = Callable[[TokenStores, argparse.Namespace], Awaitable[Output]]
+
+
+def add_arguments(tokens: argparse.ArgumentParser) -> None:
+    """Add the commands of `tokens`."""
+    within = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and keep the token pair", _CODE)
+    exchange.add_argument("account", metavar="ACCOUNT", help="what you call the seller, such as shop-1")
+    exchange.add_argument("--redirect-uri", metavar="URI", help="where the code was sent, if your application has one")
+    _add(within, "list", _list, "list the accounts, and who has to authorize again by when", _STATES)
+    about = "refresh the tokens that are due, or those of the named accounts"
+    refresh = _add(within, "refresh", _refresh, about, f"{_STATES}\nThe exit code is 1 if a token was not refreshed.\n")
+    refresh.add_argument("accounts", nargs="*", metavar="ACCOUNT", help="refresh it although it is not due")
+
+
+def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str) -> argparse.ArgumentParser:
+    parser = add_parser(commands, name, summary, _run, epilog=epilog)
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Do the command in *options*, print what it came to, and return the exit code."""
+    command: _Command = options.command
+    stores = stores_of(options, create=command is _exchange)
+    if stores is None:
+        raise argparse.ArgumentTypeError("name the token store with --tokens, or PAYMENTSDK_TOKENS")
+
+    if command is _exchange:  # On no event loop: there, the first Ctrl-C would not end the wait for stdin.
+        options.code = _code()
+
+    async def run() -> Output:
+        try:
+            return await command(stores, options)
+        finally:
+            await close_shared()
+
+    return print_output(asyncio.run(run()), as_json=options.json)
+
+
+def _application() -> PaymentsClient:
+    """Return the client of the application in the environment."""
+    from paymentsdk.client import PaymentsClient
+
+    for variable in ("PAYMENTSDK_CLIENT_ID", "PAYMENTSDK_CLIENT_SECRET"):
+        if not os.environ.get(variable):
+            raise RequestInvalid(variable, "is not set; tokens are issued to your application alone")
+    return PaymentsClient.from_env()
+
+
+# --- exchange -----------------------------------------------------------------------------------------------------
+
+
+def _code() -> str:
+    """Return the authorization code from stdin."""
+    if in_terminal(sys.stdin):
+        say("paste the authorization code, and press Enter:")
+    code = sys.stdin.readline().strip() if sys.stdin is not None else ""
+    if not code:
+        raise argparse.ArgumentTypeError("stdin has no authorization code")
+    return code
+
+
+async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
+    account, store = options.account, stores.store(options.account)
+    async with _application() as client, store.lock():
+        known = await store.load()
+        await store.prepare()  # A code is good once.
+        try:
+            pair = (await client.oauth.exchange_code(options.code, redirect_uri=options.redirect_uri)).pair()
+        except PaymentsError as error:
+            raise ValueError(f"{account}: {error}") from None
+        before, seller = (certain_user_id(known.access_token) if known else None), certain_user_id(pair.access_token)
+        if before and seller and before != seller:
+            # Kept, it would have the calls for one seller made for another.
+            reason = f"{account!r} is user {before} in {stores.place}, and the code was of user {seller}"
+            raise RequestInvalid("ACCOUNT", f"{reason}; choose another name, and have the seller authorize again")
+        await store.save(pair)
+    row = await _row(stores, account)
+    return Output(row, _table([row]))
+
+
+# --- list ---------------------------------------------------------------------------------------------------------
+
+
+async def _list(stores: TokenStores, _options: argparse.Namespace) -> Output:
+    rows = [await _row(stores, account) for account in await stores.names()]
+    return Output(rows, _table(rows) or [f"{stores.place} has no account"])
+
+
+async def _row(stores: TokenStores, account: str, state: str | None = None) -> Row:
+    """Return what people may see of the pair of *account*: no token."""
+    from paymentsdk._auth.refresh import RefreshingToken
+
+    try:
+        pair = await stores.pair(account)
+    except RequestInvalid:
+        return {"account": account, "seller": None, "state": "unreadable", "expires_at": None}
+    due = "ok" if RefreshingToken(pair).token(time.time()) else "refresh due"
+    expires_at = None if pair.expires_at is None else datetime.fromtimestamp(int(pair.expires_at), UTC)
+    state = state or (due if pair.refresh_token else _AGAIN)
+    return {"account": account, "seller": certain_user_id(pair.access_token), "state": state, "expires_at": expires_at}
+
+
+def _table(rows: list[Row]) -> list[str]:
+    names = {"account": "ACCOUNT", "seller": "SELLER", "state": "STATE", "expires_at": "EXPIRES"}
+    return [*columns({title: [_cell(row[name]) for row in rows] for name, title in names.items()})] if rows else []
+
+
+def _cell(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M} UTC" if isinstance(value, datetime) else str(value or "")
+
+
+# --- refresh ------------------------------------------------------------------------------------------------------
+
+
+async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
+    names = await stores.names()
+    for account in options.accounts:
+        if account not in names:
+            reason = f"{stores.place} has no account {account!r}{suggestion(account, names)}"
+            raise RequestInvalid("ACCOUNT", f"{reason}; `paymentsdk tokens list` shows all")
+    rows: list[Row] = []
+    code = 0
+    async with _application() as client:
+        for account in options.accounts or names:
+            try:
+                pair = await stores.pair(account)
+                if await _refreshed(client, stores, account, pair, is_named=bool(options.accounts)):
+                    rows.append(await _row(stores, account))
+            except ReauthorizationRequired as error:
+                say(f"paymentsdk: {account}: {error}")
+                # With the code `invalid_client`, the application is wrong and the grant is good.
+                rows.append(await _row(stores, account, None if error.code == "invalid_client" else _AGAIN))
+                code = 1
+            except (PaymentsError, OSError) as error:
+                say(f"paymentsdk: {account}: {error}")
+                rows.append(await _row(stores, account))
+                code = 1
+    return Output(rows, _table(rows) or [f"no token is due, of {counted(len(names), 'account')}"], code=code)
+
+
+async def _refreshed(
+    client: PaymentsClient, stores: TokenStores, account: str, pair: TokenPair, *, is_named: bool
+) -> bool:
+    """Refresh *pair* if that is due or its account *is_named*; return whether it was."""
+    from paymentsdk._auth.refresh import RefreshingToken
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        new = (await client.oauth.refresh(refresh_token)).pair()
+        return new if new.refresh_token else structs.replace(new, refresh_token=refresh_token)
+
+    now = time.time()
+    token = RefreshingToken(pair, store=stores.store(account))
+    if not is_named and token.token(now):
+        return False
+    # As if it was rejected: the pair in the store is taken over only if another process has just refreshed it.
+    await token.renew(pair.access_token, exchange, now)
+    return True
