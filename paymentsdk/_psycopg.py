@@ -45,7 +45,7 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
     """
     seconds = max(1, round(deadline - time.monotonic()))
     try:
-        server = psycopg.connect(**_address(driver.dsn), autocommit=True, connect_timeout=seconds)
+        server = psycopg.connect(**address_of(driver.dsn), autocommit=True, connect_timeout=seconds)
     except psycopg.Error as error:  # In a cycle of its frames, it would keep the socket open.
         raise error.with_traceback(None) from None
     connection = _Connection(server, driver, deadline)
@@ -57,7 +57,7 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
     return connection
 
 
-def _address(dsn: str) -> dict[str, Any]:
+def address_of(dsn: str) -> dict[str, Any]:
     """Return the parameters of a connection. Parts of the query that are no such parameters are settings.
 
     Raises:

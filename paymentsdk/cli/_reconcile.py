@@ -66,7 +66,11 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     reconcile.set_defaults(run=_run)
     add = reconcile.add_argument
     book = "your record of the orders: a .parquet or .csv file"
-    add("book", type=file, metavar="BOOK", help=book)
+    add("book", type=file, nargs="?", metavar="BOOK", help=book)
+    about = "in place of BOOK: postgresql://user@host/database; the password is best in PGPASSWORD or ~/.pgpass"
+    add("--book", type=file, dest="dsn", metavar="ADDRESS", help=about)
+    add("--query", metavar="SQL", help="what selects the rows of --book, such as 'SELECT reference, paid FROM orders'")
+    add("--decimal-comma", action="store_true", help="BOOK has semicolons, and amounts such as 24,90")
     add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")
     moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
     add("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
@@ -162,10 +166,16 @@ def _book(options: argparse.Namespace) -> Book:
     from paymentsdk.reconcile import Book
 
     names = pairs(options.column)
+    if options.dsn and options.query and not options.book:
+        return Book.query(options.dsn, options.query, names=names)
+    if options.dsn or options.query or not options.book:
+        raise RequestInvalid("BOOK", "must be a file, or else a database that --book and --query name together")
     suffix = Path(options.book).suffix.lower()
-    if suffix in (".parquet", ".csv"):
-        return (Book.csv if suffix == ".csv" else Book.parquet)(options.book, names=names)
-    raise RequestInvalid("BOOK", "must end in .parquet or .csv")
+    if suffix == ".csv":
+        return Book.csv(options.book, names=names, decimal_comma=options.decimal_comma)
+    if suffix == ".parquet" and not options.decimal_comma:
+        return Book.parquet(options.book, names=names)
+    raise RequestInvalid("BOOK", "must end in .csv, or in .parquet without --decimal-comma")
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

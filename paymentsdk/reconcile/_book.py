@@ -6,10 +6,12 @@ import asyncio
 import csv
 import glob
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -18,8 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
 import msgspec
 from msgspec import Struct
 
+from paymentsdk._database import DatabaseError
+from paymentsdk._futures import in_thread
+from paymentsdk._postgres import is_dsn
+from paymentsdk._secrets import masked
 from paymentsdk._validate import check_no_login, check_utf8, plain_moment
-from paymentsdk.errors import RequestInvalid
+from paymentsdk.errors import RequestInvalid, install_extra
 from paymentsdk.journal import Record
 from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
 from paymentsdk.resources import orders
@@ -39,6 +45,12 @@ _SYNONYMS = {
     "canceled": ("canceled", "cancelled"),
 }
 STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
+#: Rows that a database sends at once.
+_FETCHED = 10_000
+#: Types of PostgreSQL whose values are read as text, as DuckDB reads them.
+_AS_TEXT = ("numeric", "timestamptz", "timestamp", "date", "uuid")
+#: What an error of PostgreSQL says of the login.
+_LOGIN_NAME = re.compile('(user|role) "[^"]*"')
 #: Half of a surrogate pair: what is left of an emoji that was cut.
 _HALF = re.compile("[\ud800-\udfff]")
 #: Bytes of a reference or an id in a URL: servers take 8 KB of it.
@@ -122,6 +134,7 @@ class _Files(NamedTuple):
 Subject: TypeAlias = tuple[str, str | None, str | None]
 #: Rows that Python reads.
 _Rows: TypeAlias = Iterable[Mapping[str, object]]
+_Source: TypeAlias = Callable[[], _Rows | AsyncIterable[Mapping[str, object]]]
 
 
 class Book:
@@ -136,7 +149,7 @@ class Book:
     A book is read when a reconciliation begins.
     """
 
-    def __init__(self, source: _Files | Callable[[], _Rows]) -> None:
+    def __init__(self, source: _Files | _Source) -> None:
         self._source = source
 
     @classmethod
@@ -145,17 +158,36 @@ class Book:
         return cls(_Files(check_no_login("path", path), _checked(names)))
 
     @classmethod
-    def csv(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
+    def csv(
+        cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None, decimal_comma: bool = False
+    ) -> Self:
         """Return the book in a CSV file: UTF-8, commas, the names of the columns in the first line.
 
-        An empty field is null.
+        An empty field is null. With *decimal_comma*, fields are separated by semicolons, and amounts are like `24,90`;
+        an amount with a point is rejected, since the point may separate thousands.
         """
-        return cls(partial(_lines, check_no_login("path", path), _checked(names)))
+        read = partial(_lines, check_no_login("path", path), _checked(names), ";" if decimal_comma else ",")
+        return cls(lambda: _with_points(read()) if decimal_comma else read())
 
     @classmethod
-    def rows(cls, rows: Iterable[BookRow]) -> Self:
+    def rows(cls, rows: Iterable[BookRow] | AsyncIterable[BookRow]) -> Self:
         """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
         return cls(lambda: rows)
+
+    @classmethod
+    def query(cls, dsn: str, query: str, *, names: Mapping[str, str] | None = None) -> Self:
+        """Return the book that *query* selects in a PostgreSQL database; it needs the extra `postgres`.
+
+        The rows come through a cursor of the server, so there may be more than fit into memory. *dsn* is
+        `postgresql://user:password@host:port/database`; it is never shown. Amounts are `numeric` or whole numbers, and
+        moments are `timestamptz`.
+
+        Raises:
+            RequestInvalid: *dsn* is no address of PostgreSQL, or *names* has a name that no column of a book has.
+        """
+        if not is_dsn(dsn):
+            raise RequestInvalid("dsn", "must be postgresql://user:password@host:port/database")
+        return cls(partial(_selected, masked(dsn), query, _checked(names)))
 
     async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
         """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
@@ -167,8 +199,11 @@ class Book:
         source = self._source
         if isinstance(source, _Files):
             return await asyncio.to_thread(_load, database, source)
-        path = directory / "book.parquet"
-        columns = await asyncio.to_thread(_write, source(), path)
+        path, rows = directory / "book.parquet", source()
+        if isinstance(rows, AsyncIterable):
+            columns = await _write_as_they_come(rows, path)
+        else:
+            columns = await asyncio.to_thread(_write, rows, path)
         await asyncio.to_thread(_load, database, _Files(str(path), {}))
         return tuple(name for name in COLUMNS if name in columns)
 
@@ -183,17 +218,50 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
 # --- rows that Python reads -------------------------------------------------------------------------------------------
 
 
+class _RowFile:
+    """A Parquet file with rows as text."""
+
+    def __init__(self, path: Path) -> None:
+        self._arrow = arrow()
+        self._schema = self._arrow.schema([(name, self._arrow.string()) for name in COLUMNS])
+        self._file = parquet().ParquetWriter(path, self._schema)
+        self._number = 0
+        self.columns: set[str] = set()
+        """The columns that its rows have."""
+
+    def write(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Write further *rows*; reject a value that cannot be."""
+        texts = [_texts(i, row) for i, row in enumerate(rows, self._number)]
+        self._number += len(rows)
+        self.columns.update(*texts)
+        columns = {name: [row.get(name) for row in texts] for name in COLUMNS}
+        self._file.write_table(self._arrow.table(columns, self._schema))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()
+
+
 def _write(rows: _Rows, path: Path) -> set[str]:
-    """Write *rows* to a file, as text: there may be more than fit into memory. Return the columns that they have."""
-    pa, columns = arrow(), set[str]()
-    schema = pa.schema([(name, pa.string()) for name in COLUMNS])
-    numbered = enumerate(rows)
-    with parquet().ParquetWriter(path, schema) as file:
-        while batch := list(islice(numbered, _BATCH)):
-            texts = [_texts(i, row) for i, row in batch]
-            columns.update(*texts)
-            file.write_table(pa.table({name: [row.get(name) for row in texts] for name in COLUMNS}, schema))
-    return columns
+    """Write *rows* to a file: there may be more than fit into memory. Return the columns that they have."""
+    with closing(_RowFile(path)) as file, closing(rows) if isinstance(rows, Generator) else nullcontext():
+        iterator = iter(rows)
+        while batch := list(islice(iterator, _BATCH)):
+            file.write(batch)
+    return file.columns
+
+
+async def _write_as_they_come(rows: AsyncIterable[Mapping[str, object]], path: Path) -> set[str]:
+    """Do what `_write` does, with rows that the event loop reads."""
+    with closing(_RowFile(path)) as file:
+        batch: list[Mapping[str, object]] = []
+        async for row in rows:
+            batch.append(row)
+            if len(batch) == _BATCH:
+                await in_thread(file.write, batch)
+                batch = []
+        await in_thread(file.write, batch)
+    return file.columns
 
 
 def _texts(i: int, row: Mapping[str, object]) -> dict[str, str]:
@@ -223,13 +291,13 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
     raise RequestInvalid(path, kind.rule)
 
 
-def _lines(path: str, names: Mapping[str, str]) -> _Rows:
+def _lines(path: str, names: Mapping[str, str], delimiter: str) -> _Rows:
     """Yield the rows of a CSV file. No line is left out: a line that does not fit is an error."""
     line = 1
     try:
         # Text that is not UTF-8 is rejected with its row and column.
         with Path(path).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            rows = csv.reader(file, strict=True)
+            rows = csv.reader(file, strict=True, delimiter=delimiter)
             header = next(rows, [])
             places = {name: header.index(column) for name, column in _columns(header, names).items()}
             line = rows.line_num + 1
@@ -246,18 +314,59 @@ def _lines(path: str, names: Mapping[str, str]) -> _Rows:
         raise RequestInvalid("book", f"cannot be read: {error}") from None
 
 
+def _with_points(rows: _Rows) -> _Rows:
+    """Yield *rows* whose amounts have a decimal comma, with points."""
+    for i, row in enumerate(rows):
+        amounts = {name: amount for name in AMOUNTS if isinstance(amount := row.get(name), str)}
+        for name, amount in amounts.items():
+            if "." in amount:
+                reason = f"must have a decimal comma and no other separator, such as 1024,90, not {amount[:80]!r}"
+                raise RequestInvalid(f"book[{i}].{name}", reason)
+        yield {**row, **{name: amount.replace(",", ".") for name, amount in amounts.items()}}
+
+
+def _selected(dsn: str, query: str, names: Mapping[str, str]) -> _Rows:
+    """Yield the rows that *query* selects. They come as text where PostgreSQL knows values that Python does not."""
+    try:
+        library = import_module("paymentsdk._psycopg")
+    except ImportError:
+        raise ImportError(f"a book in a database needs psycopg: {install_extra('postgres')}") from None
+    psycopg, text = library.psycopg, import_module("psycopg.types.string").TextLoader
+    try:
+        with psycopg.connect(**library.address_of(dsn)) as connection:
+            connection.execute("SET LOCAL datestyle TO ISO")
+            for kind in _AS_TEXT:
+                connection.adapters.register_loader(kind, text)
+            with connection.cursor("paymentsdk_book") as cursor:
+                cursor.itersize = _FETCHED
+                cursor.execute(query)
+                header = [column.name for column in cursor.description]
+                places = {name: header.index(column) for name, column in _columns(header, names).items()}
+                for row in cursor:
+                    yield {name: row[place] for name, place in places.items()}
+    except (psycopg.Error, DatabaseError) as error:
+        reason = _LOGIN_NAME.sub(r"\1", str(error).partition("\n")[0])
+    else:
+        return
+    # Not where the error is handled: its traceback has the password.
+    raise RequestInvalid("book", f"cannot be read: {reason}")
+
+
 def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of a file that are columns of a book, by their names there."""
     columns, folded = {}, [column.casefold() for column in header]
     for name in COLUMNS:
         column = names.get(name, name)
         if folded.count(column.casefold()) > 1:
-            raise RequestInvalid(f"book.{name}", f"comes more than once among the columns of the file, as {column}")
+            raise RequestInvalid(f"book.{name}", f"comes more than once among the columns, as {column}")
         if column in header:
             columns[name] = column
         elif name in names or name == "reference":
             mark = next((mark for mark in (";", "\t") if mark in "".join(header)), None)
-            hint = f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50)" if mark else ""
+            comma = ", or read it with decimal_comma" if mark == ";" else ""
+            hint = (
+                f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50{comma})" if mark else ""
+            )
             raise RequestInvalid(f"book.{name}", f"has no column {column}; there are {', '.join(header)}{hint}")
     return columns
 

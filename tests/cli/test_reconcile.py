@@ -64,7 +64,8 @@ class Shop:
     def arguments(self, *more: str) -> list[str]:
         """The command line."""
         when = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=1)).isoformat()]
-        book = [] if more and not more[0].startswith("-") else [str(self.book)]
+        has_book = more and (more[0] == "--book" or not more[0].startswith("-"))
+        book = [] if has_book else [str(self.book)]
         return [sys.executable, "-m", "paymentsdk", "reconcile", *book, "--out", "run", *more, *when]
 
     async def run(self, *more: str, environment: dict[str, str] | None = None) -> Done:
@@ -145,6 +146,31 @@ async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
     assert 1 == done.code
     assert {"paid_amount": 1, "match": 5} == json.loads(done.out)["counts"]
     assert 2 == len((shop.directory / "report.csv").read_text(encoding="utf-8").splitlines())
+
+
+async def test_a_book_with_decimal_commas(shop: Shop) -> None:
+    """As a spreadsheet writes it where amounts have a comma."""
+    lines = shop.book.read_text(encoding="utf-8")
+    shop.book.write_text(lines.replace(",", ";").replace("24.90", "24,90"), encoding="utf-8")
+
+    assert 0 == (await shop.run("--decimal-comma")).code
+    assert "or read it with decimal_comma" in (await shop.run()).err
+
+
+async def test_a_book_in_a_database(shop: Shop, dsn: str) -> None:
+    """It is read where it is; without a query, or with a file besides, the command is invalid."""
+    header, *lines = (line.split(",") for line in shop.book.read_text(encoding="utf-8").splitlines())
+    values = ", ".join(f"('{reference}', '{order_id}', {paid})" for reference, order_id, paid in lines)
+    query = f"SELECT * FROM (VALUES {values}) AS orders ({', '.join(header)})"
+
+    done = await shop.run("--book", dsn, "--query", query)
+    wrong = await shop.run("--book", dsn, "--query", query.replace("24.90", "25"), "--out", "another")
+
+    assert (0, 1) == (done.code, wrong.code)
+    rule = "BOOK: must be a file, or else a database that --book and --query name together"
+    for arguments in (["--book", dsn], ["--query", query], ["book.csv", "--book", dsn, "--query", query]):
+        done = await shop.run(*arguments)
+        assert (2, f"paymentsdk: {rule}\n") == (done.code, done.err)
 
 
 async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -58,11 +59,35 @@ def as_parquet(rows: list[BookRow], path: Path) -> Book:
     return Book.parquet(path / "*.parquet", names=NAMES)
 
 
-@pytest.mark.parametrize("make", [as_csv, as_parquet], ids=lambda make: make.__name__)
+def as_csv_with_decimal_commas(rows: list[BookRow], path: Path) -> Book:
+    """A CSV file as spreadsheets write it where amounts have a comma."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, delimiter=";")
+        lines.writerow(COLUMNS)
+        for row in rows:
+            amounts = {name: (text(row, name) or "").replace(".", ",") for name in ("total", "paid", "refunded")}
+            lines.writerow([amounts.get(name, text(row, name)) for name in COLUMNS])
+    return Book.csv(path, names=NAMES, decimal_comma=True)
+
+
+def as_async_rows(rows: list[BookRow], path: Path) -> Book:
+    """An async generator, such as the cursor of an async driver."""
+
+    async def read() -> AsyncIterator[BookRow]:
+        for row in rows:
+            await asyncio.sleep(0)
+            yield row
+
+    return Book.rows(read())
+
+
+@pytest.mark.parametrize(
+    "make", [as_csv, as_csv_with_decimal_commas, as_parquet, as_async_rows], ids=lambda make: make.__name__
+)
 async def test_a_book_is_the_same_from_wherever_it_comes(
     tmp_path: Path, make: Callable[[list[BookRow], Path], Book]
 ) -> None:
-    """CSV and Parquet files, with a column of another name and a column more."""
+    """CSV and Parquet files, with a column of another name and a column more; rows that an event loop reads."""
     world = World(300, grain=2)
 
     report = await reconciled(world, tmp_path / "out", make(world.book, tmp_path / "book"))
@@ -129,6 +154,24 @@ async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, what: str) -> 
 
     with pytest.raises(RequestInvalid, match=complaint):
         await nothing_sent(Book.rows([BookRow(reference="fine", paid=Decimal("24.90")), row]), tmp_path)
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_value_that_cannot_be_is_rejected_in_async_rows(tmp_path: Path, what: str) -> None:
+    """As in any other rows."""
+    row, complaint = WRONG[what]
+
+    with pytest.raises(RequestInvalid, match=complaint):
+        await nothing_sent(as_async_rows([BookRow(reference="fine", paid=Decimal("24.90")), row], tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("amount", ["1.024,90", "24.90", "1.024"])
+async def test_a_point_is_no_decimal_comma(tmp_path: Path, amount: str) -> None:
+    """It may separate thousands: 1.024 would be read as one instead of a thousand."""
+    (tmp_path / "book.csv").write_text(f"reference;paid\na;1,5\nb;{amount}\n", encoding="utf-8")
+
+    with pytest.raises(RequestInvalid, match=rf"book\[1\].paid: must have a decimal comma .* not '{amount}'"):
+        await nothing_sent(Book.csv(tmp_path / "book.csv", decimal_comma=True), tmp_path)
 
 
 async def nothing_sent(book: Book, out: Path) -> Report:
@@ -249,6 +292,7 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         with pytest.raises(RequestInvalid, match="there are reference") as rejected:
             await nothing_sent(Book.csv(tmp_path / "other.csv"), tmp_path)
         advice = "save the file with commas, and amounts such as 10.50"
+        advice += ", or read it with decimal_comma" if separator == ";" else ""
         assert rejected.value.reason.endswith(f" (separated by {separator!r}? {advice})")
     with pytest.raises(RequestInvalid, match="is no column of a book"):
         Book.csv(path, names={"ref": "a"})
