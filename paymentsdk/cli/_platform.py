@@ -39,9 +39,8 @@ from paymentsdk.errors import OutcomeUnknown, PaymentsError, RequestInvalid
 from paymentsdk.resources import OPERATIONS
 
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from argparse import ArgumentParser, Namespace
 
-    from paymentsdk._call.response import Result
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._contract.operation import Operation
     from paymentsdk._paging.pager import Page, Pager
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 _ADDRESS, _TOKEN = "PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"
 _POSITION = frozenset({"offset", "limit"})
 #: What not every command is asked for, and where a walk is.
-_LATER = ("body", "idempotency_key", "resume_point")
+_LATER = ("body", "idempotency_key", "resume_point", "amount", "payment_id", "within")
 #: How a value of a type is written.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 #: What an error may not be taken for by who repeats a command that was in doubt.
@@ -85,7 +84,9 @@ def add_operations(commands: Commands, command: str | None) -> None:
         if command == _option(noun):
             within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
             for operation in members:
-                _add(within, operation)
+                _add(within, operation.name.partition(".")[2], operation)
+            if noun == "orders":
+                _add_wait(within)
 
 
 @asynccontextmanager
@@ -105,14 +106,25 @@ async def _client(options: Namespace) -> AsyncIterator[PaymentsClient]:
         yield client if sellers is None else client.account(sellers.check(options.account))
 
 
-def _add(commands: Commands, operation: AnyOperation) -> None:
+def _add_wait(commands: Commands) -> None:
+    about = "read an order until its buyer has paid or cannot pay any more"
+    parser = _add(commands, "wait", OPERATIONS["orders.get"], about)
+    about = "after so many seconds print the order as it is, which may be unpaid (default: 900); look at its status"
+    parser.add_argument("--within", type=count, default=900, metavar="SECONDS", help=about)
+
+
+def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | None = None) -> ArgumentParser:
     codes = _CODES_OF_A_WRITE if operation.keyed else _CODES_OF_A_READ
-    parser = add_parser(commands, _option(operation.name.partition(".")[2]), operation.summary, _run, epilog=codes)
+    parser = add_parser(commands, _option(verb), summary or operation.summary, _run, epilog=codes)
     for placeholder in operation.path_names:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
         about = "the file with the body, or - for stdin"
         parser.add_argument("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
+    if operation.name == "orders.refund":
+        about = "refund so much of a payment, such as 10.50; without it and --body, the whole order is refunded"
+        parser.add_argument("--amount", metavar="AMOUNT", help=about)
+        parser.add_argument("--payment-id", metavar="ID", help="the payment that --amount is a part of")
     if operation.keyed:
         about = "your key for this write, such as an order number: repeated with it, the write is done once"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
@@ -134,6 +146,7 @@ def _add(commands: Commands, operation: AnyOperation) -> None:
         about = "write all rows to FILE, which ends in .parquet, .csv or .jsonl, as a whole or not at all"
         formats.add_argument("--out", type=file, metavar="FILE", help=about)
     parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
+    return parser
 
 
 def _option(name: str) -> str:
@@ -210,6 +223,8 @@ def _place(path: str, options: Namespace) -> str:
     head, _, name = path.partition(".")
     if head == "$path":
         return name.upper()
+    if head == "$" and options.amount:
+        return "--amount" if name.endswith("amount") else "--payment-id"
     if head == "path":
         return "--out"
     if head in ("$query", "idempotency_key", "page_size", "start"):
@@ -223,6 +238,9 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             await _search(client, operation, query, options)
             return DONE
         printed = _rows(operation.result, options)
+        if options.within is not None:
+            order = await client.orders.wait(getattr(options, "path order_id"), within=options.within)
+            return _show(order, printed, options)
         result = await client.call(
             operation,
             body,
@@ -230,14 +248,14 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             idempotency_key=options.idempotency_key,
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
-    code = _show(result, printed, options)
+    code = _show(result.value, printed, options)
     _warn(result.anomalies, len(result.anomalies), options)
     return code
 
 
-def _show(result: Result[object], printed: Rows, options: Namespace) -> int:
+def _show(value: object, printed: Rows, options: Namespace) -> int:
     try:
-        printed.add_only(result.value)
+        printed.add_only(value)
         flush()
     except (OSError, ValueError) as error:
         if not options.operation.writes:
@@ -280,8 +298,10 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     Raises:
         RequestInvalid: It breaks a rule, or has a member that nobody knows, which would be left out without a word.
     """
-    if operation.encoder is None or options.body is None:
+    if operation.encoder is None or (options.body or options.amount or options.payment_id) is None:
         return None
+    if options.amount or options.payment_id:
+        return operation.encoder.decode(_refund(options))
     if options.body == "-" and sys.stdin is None:
         raise RequestInvalid("--body", "there is no stdin")
     try:
@@ -298,6 +318,16 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     if (unknown := next(undeclared(msgspec.json.decode(content), body, "$"), None)) is not None:
         raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
     return body
+
+
+def _refund(options: Namespace) -> bytes:
+    """Return the body of the partial refund in *options*."""
+    if options.body:
+        raise RequestInvalid("--body", "has the amount, too: leave out --amount and --payment-id")
+    if not options.amount or not options.payment_id:
+        missing = "--payment-id" if options.amount else "--amount"
+        raise RequestInvalid(missing, "is missing: a partial refund takes --amount and --payment-id")
+    return msgspec.json.encode({"transactions": [{"id": options.payment_id, "amount": options.amount}]})
 
 
 # --- what comes back ----------------------------------------------------------------------------------------------

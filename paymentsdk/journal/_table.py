@@ -73,6 +73,8 @@ _LIST = (
     "AND ({{position}}(fixed, %s) > 0 OR {{position}}(fixed, %s) = 0) "
     "AND (body IS NULL OR sealed > 0 OR {{position}}(body, %s) > 0) ORDER BY begun LIMIT %s"
 )
+#: Closed records may be millions: only what is open has an index.
+_COUNT = "SELECT state, count(*) FROM {{table}} WHERE state {half} GROUP BY state"
 #: Every address has these bytes. A row without them is damaged, and may be of any path.
 _IN_EVERY_ROW = b"://"
 #: Of what has changed since it was found, nothing is wiped that may have to be sent.
@@ -138,6 +140,15 @@ class _Rows(Struct, eq=False):
                 statement = _LIST.format(half=half, codes=", ".join(str(CODES[state]) for state in wanted))
                 begun |= dict(self.connection.fetch(statement, path, _IN_EVERY_ROW, containing, limit))
         return sorted(begun, key=begun.__getitem__)[:limit]
+
+    def count(self, among: Collection[RecordState]) -> dict[RecordState, int]:
+        """Return what `TableJournal.count` returns."""
+        counts = dict.fromkeys(among, 0)
+        for half, states_of_half in (("< 4", states.OPEN), (">= 4", states.CLOSED)):
+            if states_of_half.intersection(among):
+                rows: dict[int, int] = dict(self.connection.fetch(_COUNT.format(half=half)))
+                counts |= {state: rows.get(CODES[state], 0) for state in states_of_half.intersection(among)}
+        return counts
 
     def purge(self, before: float, after: int) -> list[int]:
         """Do a page of `Journal.purge`; return the numbers of the rows, all of which come *after* another one."""
@@ -269,6 +280,17 @@ class TableJournal:
             page = ids[start : start + _PAGE]
             records += await self._do(partial(_Rows.by_id, ids=page), Kind.READS)
         return [row for row in records if row.state in wanted]
+
+    async def count(self, among: Collection[RecordState] = states.OPEN) -> dict[RecordState, int]:
+        """Return how many records there are in each state of *among*: by default in those that are open.
+
+        Open records have an index, so that a health check may call this every second. Closed records are counted one
+        by one, and may be millions. `Journal`, which your own journal implements, does not have this method.
+
+        Raises:
+            JournalUnavailable: The database does not respond.
+        """
+        return await self._do(lambda rows: rows.count(among), Kind.READS)
 
     async def purge(self, before: float) -> int:
         """See `Journal.purge`: page by page, too."""

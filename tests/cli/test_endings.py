@@ -21,6 +21,7 @@ from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import MemoryTransport
 from tests.cli.terminal import read
+from tests.cli.test_platform import connect_to
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main(sys.argv[1:]))"
 SEARCH = ("merchant-orders", "search", "--page-size", "1")
@@ -95,11 +96,9 @@ def test_a_walk_that_is_interrupted_behind_its_limit(capsys, monkeypatch, form: 
 
     transport = Interrupted([Response(200, {}, b'{"elements": [{"id": 1}, {"id": 2}, {"id": 3}], "total": 3}')])
 
-    def connect() -> PaymentsClient:
-        return PaymentsClient("TEST-1", base_url="https://platform.test", transport=transport)
-
+    client = PaymentsClient("TEST-1", base_url="https://platform.test", transport=transport)
     command = ["merchant-orders", "search", form, "--columns", "id", "--limit", str(limit)]
-    monkeypatch.setattr("paymentsdk.cli._platform._connect", connect)
+    connect_to(monkeypatch, client)
     code = main(command)
 
     printed, said = capsys.readouterr()

@@ -68,7 +68,7 @@ def test_every_read_and_keyed_write_is_a_command(run):
         offered |= {f"{noun}.{one}" for one in re.findall(r"^    ([a-z]+) ", shown, re.MULTILINE)}
 
     expected = {one.name for one in OPERATIONS.values() if one.authenticated and (one.keyed or not one.writes)}
-    assert expected == offered
+    assert expected | {"orders.wait"} == offered
     assert "preferences.create" not in expected
 
 
@@ -553,6 +553,38 @@ def test_what_a_seller_wrote_does_not_steer_the_terminal(run, sandbox, monkeypat
 
     assert ("\x9b" in piped) == (form != "--table")
     assert all(line.isprintable() for line in run(*command)[1].splitlines())
+
+
+def test_a_part_of_a_payment_is_refunded_without_a_file(run, sandbox):
+    """The amount and the payment are options; a refund of the whole order needs neither."""
+    order = create(run, "ticket-1")
+    sandbox.buyer.pay(order["id"])
+    [payment] = order["transactions"]["payments"]
+    command = ["orders", "refund", order["id"], "--json", "--idempotency-key"]
+
+    code, out, err = run(*command, "r-1", "--amount", "10.50", "--payment-id", payment["id"])
+    assert (0, "") == (code, err)
+    assert ["10.50"] == [refund["amount"] for refund in json.loads(out)["transactions"]["refunds"]]
+
+    for options, complaint in {
+        ("--amount", "1"): "--payment-id: is missing",
+        ("--payment-id", "1"): "--amount: is missing",
+        ("--amount", "1,50", "--payment-id", "1"): "--amount: ",
+        ("--amount", "1", "--payment-id", "1", "--body", "order.json"): "--body: has the amount, too",
+    }.items():
+        code, out, err = run(*command, "r-2", *options)
+        assert (2, "", True) == (code, out, err.startswith(f"paymentsdk: {complaint}")), err
+
+
+def test_a_command_waits_for_the_buyer(run, sandbox):
+    """It prints the order once it is paid, or as it is after the time."""
+    order = create(run, "ticket-1")
+    assert "created" in run("orders", "wait", order["id"], "--within", "1", "--columns", "status")[1]
+    sandbox.buyer.pay(order["id"])
+
+    code, out, _ = run("orders", "wait", order["id"], "--json")
+
+    assert (0, "processed") == (code, json.loads(out)["status"])
 
 
 @pytest.mark.parametrize("missing", ["PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"])
