@@ -38,7 +38,7 @@ _FILE_HELP = 'a JSON or TOML file with the tokens of several sellers: {"shop-1":
 _Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
 
 
-class _FileEntry(MaskedRepr, Struct):
+class _FileEntry(MaskedRepr, Struct, forbid_unknown_fields=True):
     """What a file may say of an account, where that is more than an access token."""
 
     access_token: str | None = None
@@ -206,15 +206,11 @@ def _read(path: str) -> dict[str, str | TokenPair]:
 def _entry(place: str, entry: object) -> str | TokenPair:
     if isinstance(entry, str):
         return entry
-    members = _FileEntry.__struct_fields__
-    unknown = next((name for name in entry if name not in members), None) if isinstance(entry, dict) else None
-    if unknown is not None:
-        reason = f"{place}: there is no member {unknown!r}{suggestion(unknown, members)}"
-        raise RequestInvalid("--accounts", f"{reason}; there are {', '.join(members)}")
     try:
         known = msgspec.convert(entry, _FileEntry)
     except msgspec.ValidationError as error:
-        raise RequestInvalid("--accounts", f"{place}: {error}") from None
+        members = ", ".join(_FileEntry.__struct_fields__)
+        raise RequestInvalid("--accounts", f"{place}: {error}; its members are {members}") from None
     if not known.access_token and not known.refresh_token:
         raise RequestInvalid("--accounts", f"{place}: give access_token or refresh_token")
     # A refresh token alone is as a pair that has expired: the first call refreshes it.

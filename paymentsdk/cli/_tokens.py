@@ -20,7 +20,7 @@ from msgspec import structs
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
 from paymentsdk.cli._accounts import TokenStores, add_store, stores_of
-from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say
+from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say, spoken
 from paymentsdk.cli._parsing import Commands, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
 
@@ -136,20 +136,15 @@ async def _row(stores: TokenStores, account: str, state: str | None = None) -> R
     try:
         pair = await stores.pair(account)
     except RequestInvalid:
-        return {"account": account, "seller": None, "state": "unreadable", "expires_at": None}
+        return {"account": account, "seller": None, "state": "unreadable", "expires": None}
     due = "ok" if RefreshingToken(pair).token(time.time()) else "refresh due"
-    expires_at = None if pair.expires_at is None else datetime.fromtimestamp(int(pair.expires_at), UTC)
+    expires = None if pair.expires_at is None else datetime.fromtimestamp(int(pair.expires_at), UTC)
     state = state or (due if pair.refresh_token else _AGAIN)
-    return {"account": account, "seller": certain_user_id(pair.access_token), "state": state, "expires_at": expires_at}
+    return {"account": account, "seller": certain_user_id(pair.access_token), "state": state, "expires": expires}
 
 
 def _table(rows: list[Row]) -> list[str]:
-    names = {"account": "ACCOUNT", "seller": "SELLER", "state": "STATE", "expires_at": "EXPIRES"}
-    return [*columns({title: [_cell(row[name]) for row in rows] for name, title in names.items()})] if rows else []
-
-
-def _cell(value: object) -> str:
-    return f"{value:%Y-%m-%d %H:%M} UTC" if isinstance(value, datetime) else str(value or "")
+    return [*columns({name.upper(): [spoken(row[name]) for row in rows] for name in rows[0]})] if rows else []
 
 
 # --- refresh ------------------------------------------------------------------------------------------------------
@@ -169,14 +164,11 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
                 pair = await stores.pair(account)
                 if await _refreshed(client, stores, account, pair, is_named=bool(options.accounts)):
                     rows.append(await _row(stores, account))
-            except ReauthorizationRequired as error:
-                say(f"paymentsdk: {account}: {error}")
-                # With the code `invalid_client`, the application is wrong and the grant is good.
-                rows.append(await _row(stores, account, None if error.code == "invalid_client" else _AGAIN))
-                code = 1
             except (PaymentsError, OSError) as error:
                 say(f"paymentsdk: {account}: {error}")
-                rows.append(await _row(stores, account))
+                # With the code `invalid_client`, the application is wrong and the grant is good.
+                is_spent = isinstance(error, ReauthorizationRequired) and error.code != "invalid_client"
+                rows.append(await _row(stores, account, _AGAIN if is_spent else None))
                 code = 1
     return Output(rows, _table(rows) or [f"no token is due, of {counted(len(names), 'account')}"], code=code)
 

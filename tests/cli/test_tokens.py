@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import FileTokenStore, OutcomeUnknown, PaymentsClient, RetryPolicy, SQLiteTokenStore, TokenPair
+from paymentsdk._database import close_shared
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.cli.test_journal import ORDER
+from tests.postgres import Server
 
 Run = Callable[..., tuple[int, str, str]]
 SELLERS = ("shop-1", "shop-2")
@@ -80,6 +82,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator
         monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", sandbox.client_secret)
         monkeypatch.setenv("PAYMENTSDK_TOKENS", "tokens.db")
         yield Fleet(sandbox, run, monkeypatch)
+    asyncio.run(close_shared())  # As the end of the process does.
 
 
 def test_a_code_is_exchanged_and_no_token_is_printed(fleet: Fleet) -> None:
@@ -174,7 +177,7 @@ def test_a_command_calls_for_one_account(fleet: Fleet, source: str) -> None:
         (
             ("--accounts", "a.toml"),
             '[shop-1]\nacces_token = "TEST-x"',
-            "a.toml: shop-1: there is no member 'acces_token'",
+            "a.toml: shop-1: Object contains unknown field `acces_token`",
         ),
         (("--accounts", "a.toml"), "[shop-1]\n", "a.toml: shop-1: give access_token or refresh_token"),
         (("--accounts", "a.toml"), 'shop-1 = "TEST-x', "a.toml is no TOML such as"),
@@ -200,6 +203,29 @@ def test_a_refresh_token_in_a_file_is_not_spent_without_a_store(fleet: Fleet) ->
     code, _, err = fleet.run("plans", "search", "--account", "shop-1", "--accounts", "a.toml")
 
     assert (2, True) == (code, "name the token store that keeps the new one with --tokens" in err)
+
+
+def test_tokens_in_postgres(fleet: Fleet, postgres: Server) -> None:
+    """The variable has the address: its password is never shown."""
+    fleet.monkeypatch.setenv("PAYMENTSDK_TOKENS", asyncio.run(postgres.new()))
+    assert 0 == fleet.exchange("shop-1")[0]
+
+    assert ["shop-1"] == [row["account"] for row in json.loads(fleet.run("tokens", "list", "--json")[1])]
+    assert 0 == fleet.run("tokens", "refresh", "shop-1")[0]
+    assert 0 == fleet.run("plans", "search", "--account", "shop-1")[0]
+    code, _, err = fleet.run("plans", "search", "--account", "shop-2")
+    assert (2, True) == (code, "the token store in PostgreSQL has no account 'shop-2'; did you mean shop-1?" in err)
+
+
+def test_a_file_that_is_no_token_store(fleet: Fleet) -> None:
+    """One sentence, and the file stays as it is."""
+    Path("tokens.db").write_bytes(b"no database" * 100)
+
+    for arguments in (("tokens", "list"), ("plans", "search", "--account", "shop-1"), ("journal", "recover")):
+        code, out, err = fleet.run(*arguments)
+        assert ("", 1) == (out, err.count("\n")), err
+        assert 0 != code
+    assert b"no database" * 100 == Path("tokens.db").read_bytes()
 
 
 def test_an_account_without_a_source(fleet: Fleet) -> None:
