@@ -1,8 +1,8 @@
 """Reads beyond the contract: platforms of this kind have them, and the contract does not show them.
 
 Nothing here is a part of the contract, and nothing uses it unless you do. Find out whether your platform has a read
-before you rely on it. Call these operations with `client.call`. Their responses are the Structs of the contract.
-``paymentsdk sandbox --beyond reads`` serves them.
+before you rely on it. Call these operations with `client.call`, and walk the searches with a `Pager`. Their responses
+are the Structs of the contract. ``paymentsdk sandbox --beyond reads`` serves them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from paymentsdk._call.engine import Caller, engine_of
 from paymentsdk._contract.identity import Echo
-from paymentsdk._contract.operation import MIB, Operation
+from paymentsdk._contract.operation import MIB, Operation, PageShape
 from paymentsdk._contract.rules import ErrorCode, RetryClass
 from paymentsdk._paging.cursor import Position
 from paymentsdk.resources.common import (
@@ -162,6 +162,7 @@ SEARCH_ORDERS: Operation[None, OrderPage] = Operation(
     retry=RetryClass.READ,
     query=OrderQuery,
     result=OrderPage,
+    page=PageShape(items="data", total="paging.total", page="page", size="page_size"),
     decimal_strings=True,
     max_response=32 * MIB,
     errors=_SEARCH_ERRORS,

@@ -354,7 +354,8 @@ class PaginationStalled(PaymentsError):
         """What showed it."""
 
     def __str__(self) -> str:
-        return f"paging stalled at offset {self.resume_point}: {self.reason}"
+        place = "" if self.resume_point is None else f" at offset {self.resume_point}"
+        return f"paging stalled{place}: {self.reason}"
 
 
 class Incomplete(PaymentsError):
@@ -364,6 +365,9 @@ class Incomplete(PaymentsError):
     Some platforms respond so behind a largest offset, others for a moment only. Every row before the empty page has
     come. Walk again from ``resume_point``; if that page stays empty, search with narrower filters, such as one day at a
     time, so that each search has fewer rows.
+
+    A walk by page number or cursor raises it at its end, if it has seen fewer rows than the total of every page says;
+    ``reason`` is then "no page follows". It returns no rows of that last page.
 
     A walk with ``certify=True`` raises it whenever it cannot prove that every row has come; ``reason`` says why not.
     """
@@ -376,7 +380,7 @@ class Incomplete(PaymentsError):
     """Rows that the search has, as the last page that gives a total says; 0 if none does."""
 
     reason: str
-    """Why the walk could not be certified; empty if a page before the total was empty."""
+    """Why rows are missing, or why the walk could not be certified; empty if a page before the total was empty."""
 
     def __init__(self, seen: int, total: int, resume_point: ResumePoint, reason: str = "") -> None:
         super().__init__(seen, total, resume_point, reason)

@@ -42,16 +42,31 @@ _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryCla
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Names the fields of a search response that hold its rows and its position; ``paging.total`` is a nested one."""
+    """Names the fields of a search response that hold its rows and its position; ``paging.total`` is a nested one.
+
+    A search is walked by the filter ``offset``, counted in rows, unless `page` or `cursor` names another filter.
+
+    Raises:
+        RequestInvalid: Two of an offset, `page` and `cursor` are named; one of `cursor` and `next_cursor` is missing;
+            only a search by cursor may lack `total`; `created_until` or `immutable` needs a search by offset.
+    """
 
     items: str
     """The rows; a walk recognises a repeated row by its `id`."""
-    total: str
-    """How many rows the search has, as far as the platform says."""
+    total: str | None = None
+    """How many rows the search has, as far as the platform says; `None`, by cursor alone, if it never does."""
     offset: str | None = None
     """The offset that the platform echoes; `None` if it echoes none."""
     next_offset: str | None = None
     """The offset that the platform proposes; `None` if it proposes none."""
+    page: str | None = None
+    """The filter that takes the number of a page, from 1, in place of an offset."""
+    cursor: str | None = None
+    """The filter that takes the cursor of a page, in place of an offset; the first page is asked for without it."""
+    next_cursor: str | None = None
+    """The cursor of the next page; `None` or an empty text there is the end of the search."""
+    size: str = "limit"
+    """The filter that takes the number of rows per page."""
     created_until: str | None = None
     """The filter that ends a window of creation, such as `date_created_to`, of a date that rows show as `date_created`;
     ``None`` if the search has none."""
@@ -60,15 +75,32 @@ class PageShape(Struct, frozen=True, kw_only=True):
     """The filters by what never changes about a row. With them alone, a window that has ended gets no further row.
     `search(certify=True)` rejects a response with a row that shows another value in the field of that name."""
 
+    def __post_init__(self) -> None:
+        positions = (self.offset or self.next_offset, self.page, self.cursor)
+        if sum(position is not None for position in positions) > 1:
+            raise RequestInvalid(
+                "page", "names two of an offset, a page number and a cursor: a search is walked by one"
+            )
+        if (self.cursor is None) is not (self.next_cursor is None):
+            raise RequestInvalid("page", "needs both of cursor, a filter, and next_cursor, a field of the response")
+        if self.total is None and self.cursor is None:
+            raise RequestInvalid("page.total", "is needed, unless the search is walked by cursor")
+        if (self.page or self.cursor) and (self.created_until or self.immutable):
+            raise RequestInvalid("page", "has a window of creation, which is certified in a search by offset alone")
+
+    def position_in(self, query: type | None) -> str | None:
+        """Return the filter of *query* that a page is asked for by; ``None`` for a search of one page."""
+        return self.page or self.cursor or ("offset" if takes_offset(query) else None)
+
     def read(self, response: object) -> "PageFields":
         """Return what stands there in *response*."""
-        names = (self.items, self.total, self.offset, self.next_offset)
+        names = (self.items, self.total, self.offset, self.next_offset, self.next_cursor)
         return PageFields._make(None if name is None else reader(name)(response) for name in names)
 
-    def places(self, response: object) -> tuple[str, str]:
+    def places(self, response: object) -> tuple[str, ...]:
         """Return where the rows and the total of *response* are in its JSON (``$.results``, ``$.paging.total``)."""
-        items, total = (member_place(name, type(response), "the result") for name in (self.items, self.total))
-        return items, total
+        names = (self.items,) if self.total is None else (self.items, self.total)
+        return tuple(member_place(name, type(response), "the result") for name in names)
 
 
 class PageFields(NamedTuple):
@@ -78,6 +110,7 @@ class PageFields(NamedTuple):
     total: int | None
     offset: int | None
     next_offset: int | None
+    next_cursor: object
 
 
 def takes_offset(query: type | None) -> bool:
@@ -219,13 +252,21 @@ class Operation(Generic[B, R]):
         page = self.page
         if page is None:
             return
-        for name in (page.items, page.total, page.offset, page.next_offset):
+        for name in (page.items, page.total, page.offset, page.next_offset, page.next_cursor):
             try:
                 _ = name is None or member_place(name, self.result, "the result")
             except RequestInvalid as error:
                 raise RequestInvalid(f"{self.name}.page", error.reason) from None
         if not takes_offset(self.query) and (page.offset or page.next_offset):
             reason = "names an offset, but `query` has no filter offset: without both, the search is of one page"
+            raise RequestInvalid(f"{self.name}.page", reason)
+        filters = getattr(self.query, "__annotations__", {})
+        for position in (page.page, page.cursor, page.size if page.size != "limit" else None):
+            if position is not None and position not in filters:
+                reason = f"names the filter {position!r}, which `query` does not have"
+                raise RequestInvalid(f"{self.name}.page", reason)
+        if page.position_in(self.query) != "offset" and "offset" in filters:
+            reason = "names another position than the filter offset of `query`: a search is walked by one"
             raise RequestInvalid(f"{self.name}.page", reason)
 
     @cached_property

@@ -45,8 +45,10 @@ def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
     """Reject filters under which rows can join the search, or leave it and come back.
 
     Raises:
-        RequestInvalid: A filter can change, or the window of creation has no end.
+        RequestInvalid: A filter can change, or the window of creation has no end; or the search is by cursor.
     """
+    if shape.cursor is not None:
+        raise RequestInvalid("certify", "cannot be kept in a search by cursor: walk it without")
     if shape.created_until is None:
         return  # Only a single page is certified, whatever was searched for.
     for name, value in filters.items():

@@ -53,8 +53,12 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     """How many rows the search has, if the platform says so."""
     proposed: int | None = None
     """Where the next page begins, if the platform says so."""
+    next_cursor: object = None
+    """The cursor of the next page, in a search by cursor."""
     has_new_rows: bool = True
     """Whether one of the rows was on no page before."""
+    new_rows: int = 0
+    """How many rows were on no page before; rows without an id count each time."""
 
     @property
     def received(self) -> int:

@@ -1,7 +1,8 @@
 """A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
 
-`cursor.py` decides where the next page begins and when the last one has come. `certified.py` reads all rows of a search
-with `certify=True`. Rows that were seen shortly before, as far as their ids tell, are left out.
+`cursor.py` decides where the next page begins and when the last one has come, and `sequence.py` does so for pages that
+are asked for by a number or a cursor. `certified.py` reads all rows of a search with `certify=True`. Rows that were
+seen shortly before, as far as their ids tell, are left out.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Generic, Self, TypedDict, TypeVar, cast
 
@@ -16,10 +18,11 @@ from msgspec import Struct
 
 from paymentsdk._call.engine import Caller, Engine, engine_of
 from paymentsdk._codec.anomaly import Anomaly
-from paymentsdk._contract.operation import Operation, PageShape, takes_offset
+from paymentsdk._contract.operation import Operation, PageShape
 from paymentsdk._futures import retrieve_exception, running_loop, wait_for_end
 from paymentsdk._paging.certified import CertifiedSearch, check_filters
 from paymentsdk._paging.cursor import LARGEST_OFFSET, Cursor, PageSummary, dropped_entries
+from paymentsdk._paging.sequence import CursorPage, NumberedPage, Place, begin, check_names
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_bool, check_within
 from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
@@ -29,12 +32,10 @@ if TYPE_CHECKING:
     from paymentsdk._paging.export import PageChange
 
 T = TypeVar("T")
-#: Fetches the page at an offset.
-Fetch = Callable[[int], "Coroutine[object, object, Result[object]]"]
+#: Fetches the page at an offset, of a number or behind a cursor.
+Fetch = Callable[[object], "Coroutine[object, object, Result[object]]"]
 
 MOST_PREFETCH = 64
-#: The most rows that a page can be asked for.
-MOST_ROWS = 1_000_000
 #: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
 REMEMBERED = 10_000
 
@@ -45,20 +46,23 @@ class WalkOptions(TypedDict, total=False):
     page_size: int | None
     """Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer."""
     start: int | None
-    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk."""
+    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk. By page number, it is the
+    number of the first page, from 1, and needs *page_size*; a search by cursor always begins at its first page."""
     prefetch: int
     """Pages in flight or waiting, 1 to 64. With 1, the default, and always with *overlap* or *certify*, a page is
-    fetched when the page before is used up: while pages wait, more rows could slide than are read again."""
+    fetched when the page before is used up: while pages wait, more rows could slide than are read again. So is each
+    page of a search by cursor, which the page before names."""
     overlap: int
-    """Rows to read again at every page, and before *start*; fewer than the rows of a page, and 0 by default. It
-    finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices only a total
-    that falls."""
+    """Rows to read again at every page, and before *start*, in a search by offset; fewer than the rows of a page, and
+    0 by default. It finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices
+    only a total that falls."""
     certify: bool
     """Return rows only once the platform's own count proves that these are all, on one `Page`; `False` by default. If
     that cannot be proved in 5 tries, raise `Incomplete`. A search with a window of creation needs an end of it, and no
     filter by what can change, such as `status`. On several pages, it is certified only if that end was 15 minutes ago
     or earlier, and each row has a date. Any other search is certified only if all its rows are on one page. A search of
-    1,000 rows or more is never certified: `paymentsdk.reconcile.walk` certifies larger ones."""
+    1,000 rows or more is never certified: `paymentsdk.reconcile.walk` certifies larger ones. By page number, only a
+    single page is certified; a search by cursor is rejected."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -69,9 +73,9 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     total: int | None
     """How many rows the search has, if the platform says so; it may change from page to page."""
     offset: int
-    """Where the page began, in rows."""
+    """Where the page began, in rows; by page number or cursor, how many rows this walk has seen before it."""
     resume_point: ResumePoint | None
-    """Pass it to `search(start=)` to go on after this page; `None` after the last."""
+    """Pass it to `search(start=)` to go on after this page; `None` after the last, and in a search by cursor."""
     anomalies: tuple[Anomaly, ...] = ()
     """What in the response did not follow the contract."""
 
@@ -123,45 +127,41 @@ class Pager(Generic[T]):
         if not isinstance(operation, Operation) or operation.page is None or operation.path_names:
             reason = "must be a search without placeholders in its path, such as OPERATIONS['invoices.search']"
             raise RequestInvalid("operation", reason)
-        for name, option in (("limit", "page_size"), ("offset", "start")):
-            if name in filters:
-                raise RequestInvalid(name, f"is not a filter: use {option}")
-        start = 0 if start is None else start
-        check_within("page_size", 1 if page_size is None else page_size, 1, MOST_ROWS)
-        check_within("start", start, 0, LARGEST_OFFSET if takes_offset(operation.query) else 0)
+        shape, position = operation.page, operation.page.position_in(operation.query)
+        check_names(shape, position, filters)
+        first = 1 if shape.page else 0
+        begun = partial(begin, shape, position, first if start is None else start, page_size, overlap)
         check_within("prefetch", prefetch, 1, MOST_PREFETCH)
-        check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1)
         check_bool("certify", certify)
-        size = {} if page_size is None else {"limit": page_size}
+        size = {} if page_size is None else {shape.size: page_size}
 
-        def position(offset: int) -> Mapping[str, int]:
-            return {"offset": offset, **size} if takes_offset(operation.query) else size
+        def query(offset: object) -> Mapping[str, object]:
+            return {**filters, **size} if position is None else {**filters, position: offset, **size}
 
         # A bad filter is rejected here, not at the first row.
-        operation.query_encoder.encode({**filters, **position(start)})
-        shape = operation.page
+        operation.query_encoder.encode(query(begun().offset))
         if certify:
             check_filters(shape, filters)
-            check_within("start", start, 0, 0)
+            check_within("start", start or first, first, first)
 
         def walk(engine: "Engine", *, change: "PageChange | None" = None) -> Pages[T]:
             # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
             caller = engine.for_one_seller()
 
-            async def fetch(offset: int) -> "Result[object]":
-                result = await caller.call(operation, query={**filters, **position(offset)})
+            async def fetch(offset: object) -> "Result[object]":
+                result = await caller.call(operation, query=query(offset))
                 return result if change is None else change(shape, result)
 
             return Pages(
                 fetch,
                 operation,
                 engine.settings.account,
-                Cursor.begin(start if isinstance(start, ResumePoint) else ResumePoint(start), overlap),
+                begun(),
                 prefetch=1 if overlap else prefetch,
-                certified=CertifiedSearch(shape, filters, fetch) if certify else None,
+                certified=CertifiedSearch(shape, filters, lambda row: fetch(row + first)) if certify else None,
             )
 
-        self._text = f"<Pager of {operation.name} from row {start}>"
+        self._text = f"<Pager of {operation.name} from {'page' if shape.page else 'row'} {start or first}>"
         self._engine: Engine = engine_of(engine)
         self._walk: Callable[..., Pages[T]] = walk
 
@@ -266,7 +266,7 @@ class Pages(AsyncIterator[Page[T]]):
         fetch: Fetch,
         operation: Operation[None, object],
         account: str | None,
-        begin: Cursor,
+        begin: Place,
         *,
         prefetch: int,
         certified: CertifiedSearch | None,
@@ -283,7 +283,7 @@ class Pages(AsyncIterator[Page[T]]):
         #: Reads all rows, if they have to be certified.
         self._certified = certified
         #: Where it stands; ``None`` after the last page.
-        self._cursor: Cursor | None = begin
+        self._cursor: Place | None = begin
         #: The ids of the last rows, the oldest first.
         self._seen: OrderedDict[object, None] = OrderedDict()
         #: The rows of the last page, if none has an id.
@@ -351,11 +351,11 @@ class Pages(AsyncIterator[Page[T]]):
                 task.add_done_callback(retrieve_exception)
         self._cancelled = [task for task in (*self._cancelled, *tasks) if not task.done()]
 
-    async def _take(self, cursor: Cursor) -> "Result[object]":
+    async def _take(self, cursor: Place) -> "Result[object]":
         """Return the page where *cursor* stands, which may have been asked for already, and ask for those behind it."""
         if self._ahead and self._ahead[0][0] != cursor.offset:
             self._cancel_prefetch()
-        if self._prefetch == 1 or not cursor.size:
+        if self._prefetch == 1 or isinstance(cursor, CursorPage) or not cursor.size:
             result = await self._fetch(cursor.offset)
             self._check_open()
             return result
@@ -372,10 +372,12 @@ class Pages(AsyncIterator[Page[T]]):
         if self._failure is not None:
             raise copy(self._failure)
 
-    def _prefetch_pages(self, cursor: Cursor) -> None:
+    def _prefetch_pages(self, cursor: Cursor | NumberedPage) -> None:
         """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
-        stride = max(1, cursor.size - cursor.overlap)
-        end = cursor.total or 0
+        if isinstance(cursor, NumberedPage):
+            stride, end = 1, 1 - (-(cursor.total or 0) // cursor.size)
+        else:
+            stride, end = max(1, cursor.size - cursor.overlap), cursor.total or 0
         following = self._ahead[-1][0] + stride if self._ahead else cursor.offset
         while len(self._ahead) < self._prefetch and (following < end or following == cursor.offset):
             task = asyncio.ensure_future(self._fetch(following))
@@ -389,7 +391,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._cursor = None
         return Page(items=rows, total=len(rows), offset=0, resume_point=None, anomalies=tuple(certified.anomalies))
 
-    def _accept(self, cursor: Cursor, result: "Result[object]") -> Page[T]:
+    def _accept(self, cursor: Place, result: "Result[object]") -> Page[T]:
         """Take a page into the walk.
 
         Raises:
@@ -397,7 +399,7 @@ class Pages(AsyncIterator[Page[T]]):
             PaginationStalled: The platform repeats itself.
         """
         shape = cast("PageShape", self.operation.page)
-        items, total, _, proposed = shape.read(result.value)
+        items, total, _, proposed, next_cursor = shape.read(result.value)
         rows = cast("tuple[T, ...]", tuple(items or ()))
         ids = tuple([_id_of(row) for row in rows])
         # A row without an id is always new.
@@ -408,17 +410,28 @@ class Pages(AsyncIterator[Page[T]]):
         dropped = dropped_entries(anomalies, shape.places(result.value)[0]) if anomalies else 0
         is_repeated = bool(rows) and not any(ids) and rows == self._nameless
         page = PageSummary(
-            ids=ids, dropped=dropped, total=total, proposed=proposed, has_new_rows=bool(fresh) and not is_repeated
+            ids=ids,
+            dropped=dropped,
+            total=total,
+            proposed=proposed,
+            next_cursor=next_cursor,
+            has_new_rows=bool(fresh) and not is_repeated,
+            new_rows=0 if is_repeated else len(fresh),
         )
-        following = cursor.advance(page, looks_ahead=bool(self._ahead))
-        if not takes_offset(self.operation.query):
+        following: Place | None
+        if isinstance(cursor, Cursor):
+            following = cursor.advance(page, looks_ahead=bool(self._ahead))
+            row, missing, reason = cursor.offset, page.missing(cursor.offset, cursor.total), ""
+        else:
+            following = cursor.advance(page)
+            row, missing, reason = cursor.skipped + cursor.seen, cursor.missing(page), "no page follows"
+        if shape.position_in(self.operation.query) is None:
             following = None
             if total is not None and total > page.received:
                 reason = "the search has no filter offset, so that it shows one page"
                 raise Incomplete(0, total, ResumePoint(0, total), reason)
-        missing = page.missing(cursor.offset, cursor.total)
         if following is None and missing is not None:
-            raise Incomplete(self._returned, missing, ResumePoint(cursor.offset, missing))
+            raise Incomplete(self._returned, missing, ResumePoint(cursor.resume_point or 0, missing), reason)
         if following is None or following.size != cursor.size:
             # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
             # waits until they are gone: here, a cancellation of the wait would take the page along.
@@ -429,7 +442,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._returned += len(fresh)
         self._cursor = following
         point = None if following is None else following.resume_point
-        return Page(items=fresh, total=total, offset=cursor.offset, resume_point=point, anomalies=anomalies)
+        return Page(items=fresh, total=total, offset=row, resume_point=point, anomalies=anomalies)
 
     def _remember(self, ids: tuple[object, ...]) -> None:
         """Remember *ids* in place of the oldest."""

@@ -106,6 +106,8 @@ async def test_orders_are_searched_by_date_reference_and_page(served, seller):
     assert [2, 2, 1, 0] == [len(page.data or ()) for page in pages]
     assert {5} == {page.paging.total for page in pages}
     assert 5 == len({order.id for page in pages for order in page.data})
+    walked = await Pager(seller, beyond.SEARCH_ORDERS, page_size=2, **dates).collect()
+    assert [order.id for page in pages for order in page.data] == [order.id for order in walked]
     (order,) = (await search(**dates, external_reference="provisioned-3")).data
     assert "provisioned-3" == order.external_reference
     day = timedelta(days=1)
