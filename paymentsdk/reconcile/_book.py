@@ -15,6 +15,7 @@ from importlib import import_module
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypedDict
 
 import msgspec
@@ -203,7 +204,11 @@ class Book:
         if isinstance(rows, AsyncIterable):
             columns = await _write_as_they_come(rows, path)
         else:
-            columns = await asyncio.to_thread(_write, rows, path)
+            is_over = Event()
+            try:
+                columns = await asyncio.to_thread(_write, rows, path, is_over)
+            finally:  # Nothing else ends the thread of a run that was cancelled.
+                is_over.set()
         await asyncio.to_thread(_load, database, _Files(str(path), {}))
         return tuple(name for name in COLUMNS if name in columns)
 
@@ -242,11 +247,11 @@ class _RowFile:
         self._file.close()
 
 
-def _write(rows: _Rows, path: Path) -> set[str]:
-    """Write *rows* to a file: there may be more than fit into memory. Return the columns that they have."""
+def _write(rows: _Rows, path: Path, is_over: Event) -> set[str]:
+    """Write *rows* to a file until *is_over*: there may be more than fit into memory. Return their columns."""
     with closing(_RowFile(path)) as file, closing(rows) if isinstance(rows, Generator) else nullcontext():
         iterator = iter(rows)
-        while batch := list(islice(iterator, _BATCH)):
+        while not is_over.is_set() and (batch := list(islice(iterator, _BATCH))):
             file.write(batch)
     return file.columns
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -172,6 +173,27 @@ async def test_a_point_is_no_decimal_comma(tmp_path: Path, amount: str) -> None:
 
     with pytest.raises(RequestInvalid, match=rf"book\[1\].paid: must have a decimal comma .* not '{amount}'"):
         await nothing_sent(Book.csv(tmp_path / "book.csv", decimal_comma=True), tmp_path)
+
+
+async def test_a_run_that_is_cancelled_reads_no_further(tmp_path: Path) -> None:
+    """Ctrl-C ends a command soon, however many rows its book has: nothing goes on reading them in a thread."""
+    begun, ended = Event(), Event()
+
+    def read() -> Iterator[BookRow]:
+        try:
+            while True:
+                begun.set()
+                yield BookRow(reference="a")
+        finally:
+            ended.set()
+
+    run = asyncio.create_task(nothing_sent(Book.rows(read()), tmp_path))
+    assert await asyncio.to_thread(begun.wait, 60)
+    run.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
 async def nothing_sent(book: Book, out: Path) -> Report:
