@@ -7,12 +7,14 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -193,12 +195,19 @@ def _clear(ready_file: Path) -> None:
     """Remove the ready file of a sandbox that was killed.
 
     Raises:
-        ArgumentTypeError: It is something else.
+        ArgumentTypeError: It is something else, or the file of a sandbox that still listens.
     """
     if not ready_file.exists():
         return
     if not (ready_file.is_file() and ready_file.read_bytes().startswith(_READY.encode())):
         raise ArgumentTypeError(f"--ready-file: {ready_file} holds something else; name a file that is not there yet")
+    address = urlsplit(ready_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix(_READY))
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection((address.hostname or "", address.port or 0), timeout=1),
+    ):
+        words = f"{ready_file} belongs to the sandbox that runs at {address.geturl()}; end it, or name another file"
+        raise ArgumentTypeError(f"--ready-file: {words}")
     ready_file.unlink()
 
 

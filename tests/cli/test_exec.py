@@ -203,6 +203,22 @@ def test_a_file_of_somebody_is_not_replaced(tmp_path: Path, capsys: pytest.Captu
     assert "holds something else" in capsys.readouterr().err
 
 
+def test_the_ready_file_of_a_sandbox_that_runs_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Whoever starts a second one by mistake is told, and the programs of the first go on finding its file."""
+    file = tmp_path / "ready.env"
+    with serving("--ready-file", str(file), **PINNED) as process:
+        variables = wait_for(file)
+        for port in ("0", variables["BASE_URL"].rpartition(":")[2]):
+            with pytest.raises(SystemExit):
+                main(["sandbox", "--port", port, "--ready-file", str(file)])
+        assert variables == wait_for(file)
+        process.terminate()
+        process.wait(timeout=20)
+
+    assert f"belongs to the sandbox that runs at {variables['BASE_URL']}; end it, or" in capsys.readouterr().err
+    assert not file.exists()
+
+
 def test_a_command_finds_the_seller_of_a_seed_file(tmp_path):
     """A mistake in the file ends the start with 2, and with its line in the words of the file."""
     seed = tmp_path / "seed.toml"
