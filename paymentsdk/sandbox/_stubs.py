@@ -75,17 +75,26 @@ def add_stubs(
         InvalidFile: It is no TOML, has an unknown key or a value that may not be there, or a path that is taken.
         OSError: It cannot be read.
     """
+    added: set[tuple[str, str]] = set()
     for number, stub in enumerate(read_file(_StubFile, path).stubs):
         with blaming(path, f"$.stubs[{number}]"):
             for route in router.routes():
                 taken = route.resource.canonical if route.resource else ""
-                if route.method == stub.method and _meet(stub.path, taken):
+                # The router prefers the words of a path to its placeholders, whichever stub comes first in the file.
+                apart = (route.method, taken) in added and _words(stub.path) != _words(taken)
+                if route.method == stub.method and _meet(stub.path, taken) and not apart:
                     _reject(stub, f"{route.method} {taken}")
             if stub.path.startswith("/_sandbox"):
                 _reject(stub, "the control API, /_sandbox")
             path_of_stub = stub.path.rstrip("/")
             for place in (path_of_stub, path_of_stub + "/"):
                 router.add_route(stub.method, place, partial(respond, stub))
+                added.add((stub.method, place))
+
+
+def _words(path: str) -> list[str]:
+    """Return the segments of *path* before its first placeholder."""
+    return [word for word in path.partition("{")[0].split("/") if word]
 
 
 def _meet(path: str, taken: str) -> bool:

@@ -44,6 +44,17 @@ async def test_a_stub_responds_from_its_template(start, plain_to, stubs):
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+async def test_a_word_goes_before_a_placeholder(start, plain_to, stubs, order):
+    """Many interfaces have a search beside the rows; which stub comes first in the file does not matter."""
+    texts = [f'[[stubs]]\npath = "/v1/payments/{last}"\nbody = "{last}"\n' for last in ("search", "{id}")]
+    plain = plain_to(await start(stubs=stubs("".join(texts[::order]))))
+
+    bodies = [(await plain("GET", f"/v1/payments/{last}", token=None)).raw for last in ("search", "search/", "7", "7/")]
+
+    assert [b"search", b"search", b"7", b"7"] == bodies
+
+
 async def test_the_contract_stays_as_it_is(start, plain_to, stubs, data):
     """A stub beside an operation, with another method, changes nothing of it."""
     sandbox = await start(stubs=stubs('[[stubs]]\nmethod = "PUT"\npath = "/v1/orders/{id}"\nbody = "{id}"\n'))
@@ -68,6 +79,7 @@ async def test_the_contract_stays_as_it_is(start, plain_to, stubs, data):
         ('path = "/qr/{id}"', "is taken by GET /qr/{id}"),
         ('path = "/_sandbox/health"', "is taken by GET /_sandbox/health"),
         ('path = "/_sandbox/x/y/z"', "is taken by the control API, /_sandbox"),
+        ('path = "/a/{x}"\n[[stubs]]\npath = "/a/{y}"', "line 3: stubs[1]: GET /a/{y} is taken by GET /a/{x}"),
         ('path = "/a"\n[[stubs]]\npath = "/a/"', "line 3: stubs[1]: GET /a/ is taken by GET /a"),
         (
             'path = "/a/{id}"\nbody = { x = ["{di}"] }',
