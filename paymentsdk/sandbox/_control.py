@@ -58,7 +58,10 @@ class DisconnectedError(Exception):
 def add_routes(app: web.Application) -> None:
     """Add the control API to *app*."""
     for (method, path), command in COMMANDS.items():
-        app.router.add_route(method, PREFIX + path, guarded(_handler(command)))
+        handler = guarded(_handler(command))
+        # Programs that wait for a server, such as `wait-on`, send HEAD.
+        for name in (method, "HEAD") if method == "GET" else (method,):
+            app.router.add_route(name, PREFIX + path, handler)
     app.router.add_get(PREFIX + "openapi.json", guarded(_document))
     # A HEAD would wait for the end of what has none.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)

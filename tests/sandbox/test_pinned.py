@@ -133,3 +133,13 @@ async def test_health_says_that_requests_are_handled(plain):
     response = await plain("GET", "/_sandbox/health", token=None)
 
     assert (200, {"status": "ok"}) == (response.status, response.json)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("health", 200), ("tenants", 200), ("openapi.json", 200), ("events", 405)]
+)
+async def test_programs_that_wait_for_a_server_may_send_head(plain, path, status):
+    """As `wait-on` of npm does; a stream of events has no end to wait for."""
+    response = await plain("HEAD", f"/_sandbox/{path}", token=None)
+
+    assert (status, b"") == (response.status, response.raw)
