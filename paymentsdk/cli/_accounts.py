@@ -25,7 +25,7 @@ from paymentsdk._auth.token_store import FileTokenStore, TokenPair, certain_user
 from paymentsdk._postgres import is_dsn
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk._validate import check_path
-from paymentsdk.cli._parsing import file, suggestion
+from paymentsdk.cli._parsing import account_name, file, suggestion
 from paymentsdk.errors import RequestInvalid
 
 #: Names the token store, also with the password of a database.
@@ -167,6 +167,11 @@ async def sellers_of(options: argparse.Namespace) -> Sellers:
         return Sellers("the environment")
     if not auth:
         raise RequestInvalid(option, f"{place} has no account")
+    for name in auth:
+        try:
+            account_name(name)
+        except argparse.ArgumentTypeError as error:
+            raise RequestInvalid(option, f"{place}: {error}") from None
     return Sellers(place, auth, stores)
 
 

@@ -20,6 +20,7 @@ _MOST = 1_000_000_000
 #: Where commands are added; argparse has no public name for it.
 Commands: TypeAlias = "_SubParsersAction[ArgumentParser]"
 
+_ACCOUNT = re.compile("[!-~]{1,100}")
 #: Mistyped words in the errors of argparse.
 _MISTYPED = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)|unrecognized arguments?: (-[^ =]*)")
 
@@ -103,6 +104,13 @@ def resume_point(text: str) -> ResumePoint:
     if not offset.isdecimal() or (slash and not total.isdecimal()):
         raise ArgumentTypeError(f"{text!r} is neither a row, such as 50, nor a row and a total, such as 50/120")
     return ResumePoint(int(offset), int(total) if slash else None)
+
+
+def account_name(text: str) -> str:
+    """Read the name of a seller, as `client.account` takes it. An empty one is a variable that is not set."""
+    if not _ACCOUNT.fullmatch(text):
+        raise ArgumentTypeError(f"{text!r} names no account: it has 1 to 100 visible ASCII characters")
+    return text
 
 
 def file(text: str) -> str:

@@ -30,6 +30,7 @@ from paymentsdk.cli._parsing import (
     IN_DOUBT,
     MISUSED,
     Commands,
+    account_name,
     add_parser,
     count,
     file,
@@ -136,7 +137,9 @@ def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | 
         parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
         about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
         parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
-    parser.add_argument("--account", metavar="NAME", help="the seller, of those in the token store or the file")
+    parser.add_argument(
+        "--account", type=account_name, metavar="NAME", help="the seller, of those in the token store or the file"
+    )
     add_sources(parser)
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     formats = parser.add_mutually_exclusive_group()
@@ -298,10 +301,12 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     Raises:
         RequestInvalid: It breaks a rule, or has a member that nobody knows, which would be left out without a word.
     """
-    if operation.encoder is None or (options.body or options.amount or options.payment_id) is None:
+    if operation.encoder is None:
         return None
-    if options.amount or options.payment_id:
+    if (options.amount, options.payment_id) != (None, None):  # An empty amount must not refund the whole order.
         return operation.encoder.decode(_refund(options))
+    if options.body is None:
+        return None
     if options.body == "-" and sys.stdin is None:
         raise RequestInvalid("--body", "there is no stdin")
     try:
@@ -322,7 +327,7 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
 
 def _refund(options: Namespace) -> bytes:
     """Return the body of the partial refund in *options*."""
-    if options.body:
+    if options.body is not None:
         raise RequestInvalid("--body", "has the amount, too: leave out --amount and --payment-id")
     if not options.amount or not options.payment_id:
         missing = "--payment-id" if options.amount else "--amount"

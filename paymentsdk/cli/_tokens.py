@@ -21,7 +21,7 @@ from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
 from paymentsdk.cli._accounts import TokenStores, add_store, stores_of
 from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say, spoken
-from paymentsdk.cli._parsing import Commands, add_parser, suggestion
+from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def add_arguments(tokens: argparse.ArgumentParser) -> None:
     """Add the commands of `tokens`."""
     within = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True)
     exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and keep the token pair", _CODE)
-    exchange.add_argument("account", metavar="ACCOUNT", help="what you call the seller, such as shop-1")
+    exchange.add_argument(
+        "account", type=account_name, metavar="ACCOUNT", help="what you call the seller, such as shop-1"
+    )
     exchange.add_argument("--redirect-uri", metavar="URI", help="where the code was sent, if your application has one")
     _add(within, "list", _list, "list the accounts, and who has to authorize again by when", _STATES)
     about = "refresh the tokens that are due, or those of the named accounts"

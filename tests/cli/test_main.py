@@ -128,7 +128,7 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
         (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
         (["sandbox"], "paymentsdk sandbox --db shop.db"),
         (["sandbox"], "paymentsdk sandbox pay POS001"),
-        (["sandbox", "advance"], "[--json] DURATION"),
+        (["sandbox", "advance"], "[--tenant ID] DURATION"),
         (["sandbox"], "authorization code in it lasts 10 minutes"),
         (["sandbox"], "(takes precedence over policies stored in --db)"),
         (["sandbox", "pay"], "account_money, credit_card"),

@@ -569,6 +569,8 @@ def test_a_part_of_a_payment_is_refunded_without_a_file(run, sandbox):
     for options, complaint in {
         ("--amount", "1"): "--payment-id: is missing",
         ("--payment-id", "1"): "--amount: is missing",
+        ("--amount", ""): "--amount: is missing",
+        ("--amount", "", "--payment-id", ""): "--amount: is missing",
         ("--amount", "1,50", "--payment-id", "1"): "--amount: ",
         ("--amount", "1", "--payment-id", "1", "--body", "order.json"): "--body: has the amount, too",
     }.items():

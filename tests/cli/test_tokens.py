@@ -205,6 +205,19 @@ def test_a_refresh_token_in_a_file_is_not_spent_without_a_store(fleet: Fleet) ->
     assert (2, True) == (code, "name the token store that keeps the new one with --tokens" in err)
 
 
+@pytest.mark.parametrize("name", ["", "shop 1", "ação"])
+def test_a_name_that_no_account_has(fleet: Fleet, name: str) -> None:
+    """A variable that is not set must not call for the seller in the environment."""
+    fleet.monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", fleet.sandbox.access_token)
+    for arguments in (("plans", "search", "--account", name), ("tokens", "exchange", name)):
+        code, out, err = fleet.run(*arguments)
+        assert (2, "", True) == (code, out, f"{name!r} names no account" in err)
+
+    Path("a.json").write_text(json.dumps({name: "TEST-x"}), encoding="utf-8")
+    code, _, err = fleet.run("plans", "search", "--account", "shop-1", "--accounts", "a.json")
+    assert (2, True) == (code, f"a.json: {name!r} names no account" in err)
+
+
 def test_tokens_in_postgres(fleet: Fleet, postgres: Server) -> None:
     """The variable has the address: its password is never shown."""
     fleet.monkeypatch.setenv("PAYMENTSDK_TOKENS", asyncio.run(postgres.new()))

@@ -270,7 +270,7 @@ ASKED = {
     "timeout per request": "how-to/run-in-a-service.html#timeout-per-request",
     "how long does pagination take": "explanation/how-paging-does-not-lose-rows.html#how-long-does-pagination-take",
     "run tests in CI": "how-to/test-your-code.html#run-tests-in-ci",
-    "orders of many sellers on the command line": "how-to/tokens.html#tokens-on-the-command-line",
+    "refresh tokens on the command line": "how-to/tokens.html#tokens-on-the-command-line",
     "php": "how-to/other-languages.html",
     "jest": "how-to/other-languages.html#jest-phpunit-go-test-a-seller-for-each-test",
 }
