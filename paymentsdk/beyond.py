@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Required, TypedDict
+from typing import TYPE_CHECKING, Annotated, Required, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -52,6 +52,8 @@ __all__ = [
     "PaymentQuery",
     "find_order",
 ]
+
+R = TypeVar("R")
 
 _READ_ERRORS = (UNAUTHORIZED, INTERNAL_ERROR)
 _GET_ERRORS = (*_READ_ERRORS, ErrorCode(404, "not_found", "nothing of this seller has the id"))
@@ -102,35 +104,31 @@ class OrderQuery(TypedDict, total=False):
     """The most rows of a page; the platform may allow no more than 100."""
 
 
-GET_CUSTOMER: Operation[None, Customer] = Operation(
-    name="customers.get",
-    method="GET",
-    path="/v1/customers/{customer_id}",
-    summary="Get a customer",
-    retry=RetryClass.READ,
-    result=Customer,
-    echoes=(Echo("id", of="{customer_id}"),),
-    errors=_GET_ERRORS,
+def _get(name: str, path: str, summary: str, result: type[R]) -> Operation[None, R]:
+    """Return the operation that reads the thing whose id ends *path*."""
+    return Operation(
+        name=name,
+        method="GET",
+        path=path,
+        summary=summary,
+        retry=RetryClass.READ,
+        result=result,
+        echoes=(Echo("id", of=path.rpartition("/")[2], agrees=same_id),),
+        errors=_GET_ERRORS,
+    )
+
+
+GET_CUSTOMER: Operation[None, Customer] = _get(
+    "customers.get", "/v1/customers/{customer_id}", "Get a customer", Customer
 )
-GET_PREFERENCE: Operation[None, Preference] = Operation(
-    name="preferences.get",
-    method="GET",
-    path="/checkout/preferences/{preference_id}",
-    summary="Get a checkout preference",
-    retry=RetryClass.READ,
-    result=Preference,
-    echoes=(Echo("id", of="{preference_id}"),),
-    errors=_GET_ERRORS,
+GET_PREFERENCE: Operation[None, Preference] = _get(
+    "preferences.get", "/checkout/preferences/{preference_id}", "Get a checkout preference", Preference
 )
-GET_MERCHANT_ORDER: Operation[None, MerchantOrder] = Operation(
-    name="merchant_orders.get",
-    method="GET",
-    path="/merchant_orders/{merchant_order_id}",
-    summary="Get a merchant order of any age",
-    retry=RetryClass.READ,
-    result=MerchantOrder,
-    echoes=(Echo("id", of="{merchant_order_id}", agrees=same_id),),
-    errors=_GET_ERRORS,
+GET_MERCHANT_ORDER: Operation[None, MerchantOrder] = _get(
+    "merchant_orders.get", "/merchant_orders/{merchant_order_id}", "Get a merchant order of any age", MerchantOrder
+)
+GET_PAYMENT: Operation[None, MerchantOrderPayment] = _get(
+    "payments.get", "/v1/payments/{payment_id}", "Get a payment", MerchantOrderPayment
 )
 SEARCH_PAYMENTS: Operation[None, PaymentPage] = Operation(
     name="payments.search",
@@ -143,16 +141,6 @@ SEARCH_PAYMENTS: Operation[None, PaymentPage] = Operation(
     page=RESULTS,
     max_response=32 * MIB,
     errors=_SEARCH_ERRORS,
-)
-GET_PAYMENT: Operation[None, MerchantOrderPayment] = Operation(
-    name="payments.get",
-    method="GET",
-    path="/v1/payments/{payment_id}",
-    summary="Get a payment",
-    retry=RetryClass.READ,
-    result=MerchantOrderPayment,
-    echoes=(Echo("id", of="{payment_id}", agrees=same_id),),
-    errors=_GET_ERRORS,
 )
 SEARCH_ORDERS: Operation[None, OrderPage] = Operation(
     name="orders.search",
@@ -167,19 +155,9 @@ SEARCH_ORDERS: Operation[None, OrderPage] = Operation(
     max_response=32 * MIB,
     errors=_SEARCH_ERRORS,
 )
-OPERATIONS: Mapping[str, Operation[None, object]] = MappingProxyType(
-    {
-        operation.name: operation
-        for operation in (
-            GET_CUSTOMER,
-            GET_PREFERENCE,
-            GET_MERCHANT_ORDER,
-            SEARCH_PAYMENTS,  # Before the get, which would take its path for that of a payment.
-            GET_PAYMENT,
-            SEARCH_ORDERS,
-        )
-    }
-)
+#: The search of payments comes before the get, which would take its path for that of a payment.
+_IN_ORDER = (GET_CUSTOMER, GET_PREFERENCE, GET_MERCHANT_ORDER, SEARCH_PAYMENTS, GET_PAYMENT, SEARCH_ORDERS)
+OPERATIONS: Mapping[str, Operation[None, object]] = MappingProxyType({read.name: read for read in _IN_ORDER})
 
 
 async def find_order(

@@ -19,7 +19,6 @@ from paymentsdk.sandbox._clock import Clock, ClockEvent, ClockState, Ids, Tenant
 from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._feed import Changed, Event, Feed
 from paymentsdk.sandbox._handlers import HANDLERS, JOBS, operations_of, plans
-from paymentsdk.sandbox._handlers.beyond import READS
 from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Handler, ParsedRequest, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
@@ -70,14 +69,13 @@ class Platform:
         seed: Makes identifiers and credentials repeatable.
         policies: The policies of every seller who has none of their own.
         handlers: By operation, those of another program.
-        beyond: ``"reads"`` to serve `paymentsdk.beyond` as well.
         jobs: By name, those of another program.
         tenant: The options of `create_tenant` that the first seller has.
 
     Raises:
         OSError: The file cannot be used.
-        ValueError: A policy, an option or ``beyond`` is unknown or has a value that it may not have; a handler or a job
-            is no function, or is a coroutine function.
+        ValueError: A policy or an option is unknown or has a value that it may not have; a handler or a job is no
+            function, or is a coroutine function.
     """
 
     def __init__(
@@ -89,16 +87,12 @@ class Platform:
         handlers: OwnHandlers | None = None,
         jobs: Mapping[str, Job] | None = None,
         tenant: Mapping[str, object] | None = None,
-        beyond: Literal["reads"] | None = None,
     ) -> None:
-        if beyond not in (None, "reads"):
-            raise ValueError(f"beyond is 'reads' or None, not {beyond!r}")
         self._first = dict(tenant or {})
         self._first_request = msgspec.convert(self._first, TenantRequest)
-        reads: OwnHandlers = READS if beyond else {}
         own_handlers = {
             operation.name: Handler(operation=operation, handle=handle)
-            for operation, handle in (*reads.items(), *(handlers or {}).items())
+            for operation, handle in (handlers or {}).items()
         }
         self.handlers: Mapping[str, Handler[Any, Any]] = {**HANDLERS, **own_handlers}
         self.operations: Mapping[str, Operation[Any, Any]] = operations_of(self.handlers.values())

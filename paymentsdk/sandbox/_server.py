@@ -20,6 +20,7 @@ from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
 from paymentsdk.sandbox._deliveries import Sender
+from paymentsdk.sandbox._handlers.beyond import READS
 from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
 from paymentsdk.sandbox._records import TENANTS, Tenant
 from paymentsdk.sandbox._seed import SeedFile
@@ -100,8 +101,8 @@ class Sandbox(Platform):
         ValueError: ``seed_file`` or ``stubs`` has an unknown key or a value that may not be there; the host is empty,
             or not this machine's own and ``public`` was not set; the port is not 0 to 65,535; ``public_url`` is not an
             http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
-            may not have, as may an option of ``tenant``; two operations have one method and path; a handler, a job or
-            ``authenticate`` is no function, or is a coroutine function.
+            may not have, as may an option of ``tenant``; ``beyond`` is another word; two operations have one method and
+            path; a handler, a job or ``authenticate`` is no function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -127,6 +128,8 @@ class Sandbox(Platform):
         stubs: str | None = None,
         beyond: Literal["reads"] | None = None,
     ) -> None:
+        if beyond not in (None, "reads"):
+            raise ValueError(f"beyond is 'reads' or None, not {beyond!r}")
         if not host:
             raise ValueError("the host is '', which is not an address")
         if not public and not is_loopback(host):
@@ -140,10 +143,9 @@ class Sandbox(Platform):
             db=db,
             seed=seed,
             policies={**start.policies, **(policies or {})},
-            handlers=handlers,
+            handlers={**(READS if beyond else {}), **(handlers or {})},
             jobs=jobs,
             tenant={**start.first, **(tenant or {})},
-            beyond=beyond,
         )
         frozen_at = frozen_at or start.clock.frozen_at
         if frozen or start.clock.frozen or frozen_at is not None:

@@ -14,7 +14,7 @@ from paymentsdk.resources.common import Paging
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
 from paymentsdk.resources.preferences import Preference
-from paymentsdk.sandbox._noun import ParsedRequest, Rows, SellerContext, cut_page
+from paymentsdk.sandbox._noun import ParsedRequest, SellerContext, cut_page
 from paymentsdk.sandbox._records import CUSTOMERS, MERCHANT_ORDERS, ORDERS, PREFERENCES, Condition
 from paymentsdk.sandbox._wire import Rejected
 
@@ -53,8 +53,8 @@ def _get_payment(context: SellerContext, request: ParsedRequest[None]) -> Mercha
 def _search_payments(context: SellerContext, request: ParsedRequest[None]) -> beyond.PaymentPage:
     status, conditions = request.query.get("status"), _equal(request, "external_reference")
     payments = [payment for payment in _payments(context, conditions) if status in (None, payment.status)]
-    rows = _cut(context, request, payments)
-    return beyond.PaymentPage(paging=_paging(rows), results=tuple(rows.items))
+    paging, results = _page(context, request, payments)
+    return beyond.PaymentPage(paging=paging, results=results)
 
 
 def _search_orders(context: SellerContext, request: ParsedRequest[None]) -> beyond.OrderPage:
@@ -64,22 +64,20 @@ def _search_orders(context: SellerContext, request: ParsedRequest[None]) -> beyo
     orders = [order for order in orders if order.created_date and begin <= order.created_date <= end]
     size = min(query.get("page_size", policies.page_size), policies.max_page_size)
     position = {"offset": (query.get("page", 1) - 1) * size, "limit": size}
-    rows = _cut(context, replace(request, query=position), orders)
-    return beyond.OrderPage(paging=_paging(rows), data=tuple(rows.items))
+    paging, data = _page(context, replace(request, query=position), orders)
+    return beyond.OrderPage(paging=paging, data=data)
 
 
 def _equal(request: ParsedRequest[None], *columns: str) -> list[Condition]:
     return [(column, "=", request.query[column]) for column in columns if column in request.query]
 
 
-def _cut(context: SellerContext, request: ParsedRequest[None], rows: Sequence[D]) -> Rows[D]:
+def _page(context: SellerContext, request: ParsedRequest[None], rows: Sequence[D]) -> tuple[Paging, tuple[D, ...]]:
+    """Return the position and the rows of the page that *request* asks for."""
     if context.policies.search_order == "newest":
         rows = rows[::-1]
-    return cut_page(context.policies, request, len(rows), lambda start, most: [*rows[start : start + most]])
-
-
-def _paging(rows: Rows[D]) -> Paging:
-    return Paging(offset=rows.offset, limit=rows.limit, total=rows.total)
+    page = cut_page(context.policies, request, len(rows), lambda start, most: [*rows[start : start + most]])
+    return Paging(offset=page.offset, limit=page.limit, total=page.total), tuple(page.items)
 
 
 #: By operation, what `Sandbox(beyond="reads")` serves.
