@@ -248,3 +248,15 @@ def test_a_command_finds_the_stubs_of_a_file(tmp_path):
     assert (0, 'b\'{"id":"7"}\'\n') == (result.returncode, result.stdout)
     assert 2 == rejected.returncode
     assert f"{stubs}, line 1: stubs[0]: GET /v1/orders/{{id}} is taken by" in rejected.stderr
+
+
+def test_a_command_finds_the_reads_beyond_the_contract():
+    """With `--beyond reads`: the document marks them. Any other word ends the start with 2."""
+    document = "r.urlopen(os.environ['BASE_URL'] + '/openapi.json').read()"
+    program = f"import os, urllib.request as r; print(b'x-beyond-contract' in {document})"
+
+    results = [execute(*options, *python(program)) for options in ([], ["--beyond", "reads"])]
+    rejected = execute("--beyond", "writes", *python(program))
+
+    assert [(0, "False\n"), (0, "True\n")] == [(result.returncode, result.stdout) for result in results]
+    assert 2 == rejected.returncode
