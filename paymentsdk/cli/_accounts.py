@@ -212,12 +212,14 @@ def _entry(place: str, entry: object) -> str | TokenPair:
     if isinstance(entry, str):
         return entry
     try:
-        known = msgspec.convert(entry, _FileEntry)
+        members = msgspec.convert(entry, _FileEntry)
     except msgspec.ValidationError as error:
-        members = ", ".join(_FileEntry.__struct_fields__)
-        raise RequestInvalid("--accounts", f"{place}: {error}; its members are {members}") from None
-    if not known.access_token and not known.refresh_token:
+        names = ", ".join(_FileEntry.__struct_fields__)
+        raise RequestInvalid("--accounts", f"{place}: {error}; its members are {names}") from None
+    if not members.access_token and not members.refresh_token:
         raise RequestInvalid("--accounts", f"{place}: give access_token or refresh_token")
     # A refresh token alone is as a pair that has expired: the first call refreshes it.
-    expires_at = known.expires_at if known.access_token else 0.0
-    return TokenPair(access_token=known.access_token or "-", refresh_token=known.refresh_token, expires_at=expires_at)
+    expires_at = members.expires_at if members.access_token else 0.0
+    return TokenPair(
+        access_token=members.access_token or "-", refresh_token=members.refresh_token, expires_at=expires_at
+    )

@@ -32,14 +32,14 @@ class Parser(ArgumentParser):
         """End with 2, with how the command is used, and what a mistyped word was meant to be."""
         if mistyped := _MISTYPED.search(message):
             command, commands, option = mistyped.groups()
-            known = re.findall(r"[\w-]+", commands) if commands else re.findall(r"--[\w-]+", self.format_help())
-            message += suggestion(command or option or "", known)
+            words = re.findall(r"[\w-]+", commands) if commands else re.findall(r"--[\w-]+", self.format_help())
+            message += suggestion(command or option or "", words)
         super().error(message)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return what follows a *word* that is not *known*, such as ``; did you mean shop-1?``; or nothing."""
-    similar = get_close_matches(word, known, 1)
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """Return what follows a *word* that is none of *words*, such as ``; did you mean shop-1?``; or nothing."""
+    similar = get_close_matches(word, words, 1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 

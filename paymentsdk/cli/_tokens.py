@@ -107,13 +107,13 @@ def _code() -> str:
 async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
     account, store = options.account, stores.store(options.account)
     async with _application() as client, store.lock():
-        known = await store.load()
+        former = await store.load()
         await store.prepare()  # A code is good once.
         try:
             pair = (await client.oauth.exchange_code(options.code, redirect_uri=options.redirect_uri)).pair()
         except PaymentsError as error:
             raise ValueError(f"{account}: {error}") from None
-        before, seller = (certain_user_id(known.access_token) if known else None), certain_user_id(pair.access_token)
+        before, seller = (certain_user_id(former.access_token) if former else None), certain_user_id(pair.access_token)
         if before and seller and before != seller:
             # Kept, it would have the calls for one seller made for another.
             reason = f"{account!r} is user {before} in {stores.place}, and the code was of user {seller}"
