@@ -277,17 +277,16 @@ class _Tables:
     def _type_of(self, kinds: Sequence[inspect.Type], above: tuple[type, ...]) -> tuple[Any, _Convert]:
         """Return the type of a column whose values are of *kinds*, and what brings a value into its form."""
         pa = self._pa
+        scalars = {
+            inspect.DecimalType: pa.decimal128(_DIGITS, _DECIMALS),
+            inspect.DateTimeType: pa.timestamp("us", "UTC"),
+            inspect.BoolType: pa.bool_(),
+            inspect.IntType: pa.int64(),
+            inspect.FloatType: pa.float64(),
+        }
         match kinds:
-            case [inspect.DecimalType()]:
-                return pa.decimal128(_DIGITS, _DECIMALS), _same
-            case [inspect.DateTimeType()]:
-                return pa.timestamp("us", "UTC"), _same
-            case [inspect.BoolType()]:
-                return pa.bool_(), _same
-            case [inspect.IntType()]:
-                return pa.int64(), _same
-            case [inspect.FloatType()]:
-                return pa.float64(), _same
+            case [kind] if type(kind) in scalars:
+                return scalars[type(kind)], lambda value: value
             case [inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item)]:
                 entry, convert = self._type_of(_kinds(item), above)
                 return pa.list_(entry), lambda values: [None if value is None else convert(value) for value in values]
@@ -300,7 +299,3 @@ class _Tables:
                     name: None if (value := read(row)) is None else convert(value) for name, read, _, convert in members
                 }
         return pa.string(), _text
-
-
-def _same(value: object) -> object:
-    return value

@@ -34,8 +34,8 @@ from paymentsdk.resources import orders
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-#: Rows that are kept in memory at once.
-_BATCH = 50_000
+#: Rows that are kept in memory at once, and that a database sends at once.
+_BATCH = 10_000
 #: What books, orders and merchant orders call their states, and the state that is compared.
 _SYNONYMS = {
     "created": ("created", "pending", "processing", "action_required", "failed"),
@@ -46,8 +46,6 @@ _SYNONYMS = {
     "canceled": ("canceled", "cancelled"),
 }
 STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
-#: Rows that a database sends at once.
-_FETCHED = 10_000
 #: Types of PostgreSQL whose values are read as text, as DuckDB reads them.
 _AS_TEXT = ("numeric", "timestamptz", "timestamp", "date", "uuid")
 #: What an error of PostgreSQL says of the login.
@@ -343,7 +341,7 @@ def _selected(dsn: str, query: str, names: Mapping[str, str]) -> _Rows:
             for kind in _AS_TEXT:
                 connection.adapters.register_loader(kind, text)
             with connection.cursor("paymentsdk_book") as cursor:
-                cursor.itersize = _FETCHED
+                cursor.itersize = _BATCH
                 cursor.execute(query)
                 header = [column.name for column in cursor.description]
                 places = {name: header.index(column) for name, column in _columns(header, names).items()}
@@ -369,9 +367,8 @@ def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
         elif name in names or name == "reference":
             mark = next((mark for mark in (";", "\t") if mark in "".join(header)), None)
             comma = ", or read it with decimal_comma" if mark == ";" else ""
-            hint = (
-                f" (separated by {mark!r}? save the file with commas, and amounts such as 10.50{comma})" if mark else ""
-            )
+            advice = f"save the file with commas, and amounts such as 10.50{comma}"
+            hint = f" (separated by {mark!r}? {advice})" if mark else ""
             raise RequestInvalid(f"book.{name}", f"has no column {column}; there are {', '.join(header)}{hint}")
     return columns
 
