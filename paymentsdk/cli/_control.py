@@ -139,28 +139,8 @@ def add_control(commands: Commands) -> None:
     policies = _add(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
     policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
 
-    faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
-    actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
-    _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
-    add = _add(actions, "add", _add_fault, "put a fault in force")
-    add.epilog = faults.epilog = "\n".join(_effects())
-    add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
-    details = "where, how often and how, such as operation=orders.* times=2"
-    add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
-    clear = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
-    clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
-
-    deliveries = _add(commands, "deliveries", _list_deliveries, "list notifications, or send one once more")
-    actions = deliveries.add_subparsers(title="commands", metavar="[COMMAND]")
-    redeliver = _add(actions, "redeliver", _redeliver, "send a notification once more")
-    redeliver.add_argument("delivery", metavar="ID", help="the id of the delivery")
-
-    listen = _add(commands, "listen", _listen, "send notifications to your program, and print each, until Ctrl-C")
-    listen.add_argument("--forward-to", required=True, metavar="URL", help="the address of your program")
-    topics = "orders, payments and merchant_orders, with commas between them (default: orders)"
-    listen.add_argument("--topics", default="orders", help=topics)
-    listen.add_argument("--secret", default="", help="whsec_ and the base64 of 24 to 64 bytes (default: a new one)")
-
+    _add_faults(commands)
+    _add_deliveries(commands)
     snapshot = add_parser(commands, "snapshot", "save everything to a file, or load it")
     actions = snapshot.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command, summary in (
@@ -182,6 +162,32 @@ def add_control(commands: Commands) -> None:
     control.add_argument("request", metavar="REQUEST", choices=_REQUESTS, help="one of those below")
     words = "the ids in capitals below, then NAME=VALUE; a list or an object is JSON"
     control.add_argument("words", nargs="*", metavar="VALUE", help=words)
+
+
+def _add_faults(commands: Commands) -> None:
+    faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
+    actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
+    _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
+    add = _add(actions, "add", _add_fault, "put a fault in force")
+    add.epilog = faults.epilog = "\n".join(_effects())
+    add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
+    details = "where, how often and how, such as operation=orders.* times=2"
+    add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
+    clear = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
+    clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
+
+
+def _add_deliveries(commands: Commands) -> None:
+    deliveries = _add(commands, "deliveries", _list_deliveries, "list notifications, or send one once more")
+    actions = deliveries.add_subparsers(title="commands", metavar="[COMMAND]")
+    redeliver = _add(actions, "redeliver", _redeliver, "send a notification once more")
+    redeliver.add_argument("delivery", metavar="ID", help="the id of the delivery")
+
+    listen = _add(commands, "listen", _listen, "send notifications to your program, and print each, until Ctrl-C")
+    listen.add_argument("--forward-to", required=True, metavar="URL", help="the address of your program")
+    topics = "orders, payments and merchant_orders, with commas between them (default: orders)"
+    listen.add_argument("--topics", default="orders", help=topics)
+    listen.add_argument("--secret", default="", help="whsec_ and the base64 of 24 to 64 bytes (default: a new one)")
 
 
 def _add(

@@ -233,7 +233,7 @@ ASKED = {
     "environment variables": "how-to/go-live.html#environment-variables-and-credentials",
     "pci": "how-to/go-live.html#what-you-need-not-do",
     "docker": "how-to/run-in-a-service.html#over-https-or-between-containers-docker-kubernetes",
-    "django": "how-to/run-in-a-service.html#sync-code-calls-without-asyncio",
+    "django": "how-to/django-and-celery.html",
     "multiprocessing": "how-to/run-in-a-service.html#one-client-for-as-long-as-the-program-runs",
     "graceful shutdown": "how-to/run-in-a-service.html#graceful-shutdown-sigterm",
     "exponential backoff": "how-to/retry-safely.html#change-the-policy-attempts-back-off-jitter",
