@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from paymentsdk._call.engine import Caller, Engine, engine_of
 from paymentsdk._codec.anomaly import Anomaly
+from paymentsdk._contract.identity import member_place
 from paymentsdk._contract.operation import Operation, PageShape
 from paymentsdk._futures import retrieve_exception, running_loop, wait_for_end
 from paymentsdk._paging.certified import CertifiedSearch, check_filters
@@ -25,7 +26,7 @@ from paymentsdk._paging.cursor import LARGEST_OFFSET, Cursor, PageSummary, dropp
 from paymentsdk._paging.sequence import CursorPage, NumberedPage, Place, begin, check_names
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_bool, check_within
-from paymentsdk.errors import ClientClosed, Incomplete, PaymentsError, RequestInvalid
+from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, PaymentsError, RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk._call.response import Result
@@ -396,7 +397,7 @@ class Pages(AsyncIterator[Page[T]]):
 
         Raises:
             Incomplete: The page is empty, and before the total; or it is the only one of its search, and not all.
-            PaginationStalled: The platform repeats itself.
+            PaginationStalled: The platform repeats itself, or its cursor cannot be read.
         """
         shape = cast("PageShape", self.operation.page)
         items, total, _, proposed, next_cursor = shape.read(result.value)
@@ -408,6 +409,10 @@ class Pages(AsyncIterator[Page[T]]):
         )
         anomalies = result.anomalies
         dropped = dropped_entries(anomalies, shape.places(result.value)[0]) if anomalies else 0
+        if next_cursor is None and shape.next_cursor and anomalies:
+            place = member_place(shape.next_cursor, type(result.value), "the result")
+            if any(anomaly.dropped and f"{place}.".startswith(f"{anomaly.path}.") for anomaly in anomalies):
+                raise PaginationStalled(f"the cursor of the next page, {place}, cannot be read")
         is_repeated = bool(rows) and not any(ids) and rows == self._nameless
         page = PageSummary(
             ids=ids,

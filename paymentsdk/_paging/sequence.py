@@ -3,8 +3,8 @@
 Such a walk cannot ask for a row, only for a page. So it counts the rows that it has seen, each id once.
 
 By page number, a page that is shorter than others is not the end: the next number follows. The end is an empty page, or
-the page with which as many rows were seen as the total says. If the total falls, the rows behind have moved up, so the
-walk goes back by as many pages as these rows can fill, and ends at an empty page alone.
+the page with which as many rows were seen as the total says, and not more. If the total falls, the rows behind have
+moved up, so the walk goes back by as many pages as these rows can fill, and ends at an empty page alone.
 
 By cursor, the end is a page that gives none for the next, and an empty page is not. A cursor that comes twice would
 lead in a circle.
@@ -98,7 +98,8 @@ class NumberedPage(PageSequence, frozen=True, kw_only=True):
         if vanished and self.offset > 1:
             back = max(1, self.offset - -(-vanished // shortest))
             return replace(walk, offset=back, went_back=True, last=PageSummary())
-        is_all = page.total is not None and walk.seen >= page.total and not (self.skipped or walk.went_back)
+        # A total that is too low, such as 0 or -1 for an unknown one, must not cut a list short in silence.
+        is_all = walk.seen == page.total and not (self.skipped or walk.went_back)
         return None if is_all or not page.received else walk
 
 

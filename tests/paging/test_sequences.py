@@ -241,6 +241,15 @@ async def test_a_row_that_moves_to_a_page_that_was_read_is_missed_loudly() -> No
         await server.ids()
 
 
+@pytest.mark.parametrize("total", [-1, 0, 2])
+async def test_a_total_that_is_too_low_ends_no_walk(total: int) -> None:
+    """Some platforms say 0 or -1 where they do not know it: the end is an empty page then."""
+    server = Server(9)
+    server.change = lambda _, page: {**page, "total": total}
+
+    assert list(range(1, 10)) == await server.ids()
+
+
 async def test_rows_that_appear_are_no_loss() -> None:
     """A row that was not there when the walk began does not have to come."""
     server = Server(9)
@@ -363,6 +372,16 @@ async def test_a_walk_by_cursor_that_ends_too_early_is_noticed() -> None:
         await server.ids(BY_CURSOR)
     assert (9, 0) == (caught.value.total, caught.value.resume_point)
     assert list(range(1, 10)) == await server.ids(BY_CURSOR, start=caught.value.resume_point)
+
+
+@pytest.mark.parametrize("cursor", [["3"], {"after": "3"}])
+async def test_a_cursor_that_cannot_be_read_is_not_the_end(cursor: object) -> None:
+    """Rows follow, and without a total nothing else would tell."""
+    server = Server(9, total=False)
+    server.change = lambda _, page: {**page, "next": cursor}
+
+    with pytest.raises(PaginationStalled, match=r"\$\.next, cannot be read"):
+        await server.ids(BY_CURSOR)
 
 
 async def test_pages_without_end_end() -> None:
