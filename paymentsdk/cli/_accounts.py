@@ -35,7 +35,7 @@ _STORE_HELP = (
     f"a postgresql:// address in {TOKENS_VARIABLE}"
 )
 _FILE_HELP = 'a JSON or TOML file with the tokens of several sellers: {"shop-1": "TEST-..."}'
-_Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
+Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
 
 
 class _FileEntry(MaskedRepr, Struct, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class TokenStores:
             raise RequestInvalid("--tokens", reason)
         self._is_folder = not self._dsn and self._path.is_dir()
 
-    def store(self, account: str) -> _Store:
+    def store(self, account: str) -> Store:
         """Return the store of *account*."""
         if self._dsn:
             return PostgresTokenStore(self._dsn, account)

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
-from paymentsdk.cli._accounts import TokenStores, add_store, stores_of
+from paymentsdk.cli._accounts import Store, TokenStores, add_store, stores_of
 from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say, spoken
 from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
@@ -105,22 +105,35 @@ def _code() -> str:
 
 
 async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
-    account, store = options.account, stores.store(options.account)
+    store = stores.store(options.account)
     async with _application() as client, store.lock():
         former = await store.load()
-        await store.prepare()  # A code is good once.
+        await store.prepare()
+        keeping = asyncio.ensure_future(_keep(client, store, stores.place, former, options))
         try:
-            pair = (await client.oauth.exchange_code(options.code, redirect_uri=options.redirect_uri)).pair()
-        except PaymentsError as error:
-            raise ValueError(f"{account}: {error}") from None
-        before, seller = (certain_user_id(former.access_token) if former else None), certain_user_id(pair.access_token)
-        if before and seller and before != seller:
-            # Kept, it would have the calls for one seller made for another.
-            reason = f"{account!r} is user {before} in {stores.place}, and the code was of user {seller}"
-            raise RequestInvalid("ACCOUNT", f"{reason}; choose another name, and have the seller authorize again")
-        await store.save(pair)
-    row = await _row(stores, account)
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            say("waiting for the token pair, as a code is good once; Ctrl-C again gives it up")
+            await keeping
+    row = await _row(stores, options.account)
     return Output(row, _table([row]))
+
+
+async def _keep(
+    client: PaymentsClient, store: Store, place: str, former: TokenPair | None, options: argparse.Namespace
+) -> None:
+    """Exchange the code, and save the pair."""
+    account = options.account
+    try:
+        pair = (await client.oauth.exchange_code(options.code, redirect_uri=options.redirect_uri)).pair()
+    except PaymentsError as error:
+        raise ValueError(f"{account}: {error}") from None
+    before, seller = (certain_user_id(former.access_token) if former else None), certain_user_id(pair.access_token)
+    if before and seller and before != seller:
+        # Kept, it would have the calls for one seller made for another.
+        reason = f"{account!r} is user {before} in {place}, and the code was of user {seller}"
+        raise RequestInvalid("ACCOUNT", f"{reason}; choose another name, and have the seller authorize again")
+    await store.save(pair)
 
 
 # --- list ---------------------------------------------------------------------------------------------------------

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,25 @@ def test_a_code_is_exchanged_and_no_token_is_printed(fleet: Fleet) -> None:
     assert ["shop-1", fleet.pair("shop-1").access_token.rpartition("-")[2], "ok"] == out.splitlines()[1].split()[:3]
     assert fleet.pair("shop-1").access_token not in out
     assert (1, "shop-2: 400 invalid_grant" in (done := fleet.exchange("shop-2", "TG-wrong"))[2]) == (done[0], True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
+    """A code is good once: once it is sent, the pair is waited for and saved."""
+    fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 30
+        while not fault.hits and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with fault, ThreadPoolExecutor(1) as thread:
+        thread.submit(interrupt)
+        code, out, err = fleet.exchange("shop-1")
+
+    assert (0, True, True) == (code, "shop-1" in out, "a code is good once" in err)
+    assert fleet.pair("shop-1").refresh_token
 
 
 def test_a_code_of_another_seller_replaces_nothing(fleet: Fleet) -> None:
