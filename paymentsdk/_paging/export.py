@@ -142,8 +142,9 @@ def _with_entries(shape: PageShape, result: Result[object]) -> Result[object]:
     for name in place.split(".")[1:]:
         part = msgspec.json.decode(part, type=dict[str, Raw])[name]
     dropped = {anomaly.path for anomaly in result.anomalies if anomaly.dropped}
-    entries = enumerate(msgspec.json.decode(part, type=list[Raw]))
-    sent: list[bytes] = [bytes(entry) for i, entry in entries if f"{place}[{i}]" not in dropped]
+    # An object in place of the list is its only row.
+    entries = [part] if bytes(part).startswith(b"{") else msgspec.json.decode(part, type=list[Raw])
+    sent: list[bytes] = [bytes(entry) for i, entry in enumerate(entries) if f"{place}[{i}]" not in dropped]
     sent_rows = tuple([SentRow(row, entry) for row, entry in zip(rows, sent, strict=True)])
     return structs.replace(result, value=_replaced(result.value, shape.items.split("."), sent_rows))
 

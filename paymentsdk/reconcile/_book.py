@@ -141,9 +141,9 @@ class Book:
 
     Its columns are `account, reference, order_id, currency, total, paid, refunded, status, created`; see `BookRow`.
     Only `reference` is needed, and `account` with a client of several sellers. A column that is not there, and a value
-    that is null, is not compared; further columns are ignored. Amounts are decimals, whole numbers or strings such as
-    `24.90`, never floats. Moments have a time zone. Columns that are called otherwise are named with *names*:
-    `Book.csv(path, names={"reference": "order_no"})`.
+    that is null, is not compared; further columns are ignored. A column such as `Paid`, which differs in case alone, is
+    rejected. Amounts are decimals, whole numbers or strings such as `24.90`, never floats. Moments have a time zone.
+    Columns that are called otherwise are named with *names*: `Book.csv(path, names={"reference": "order_no"})`.
 
     A book is read when a reconciliation begins.
     """
@@ -364,7 +364,8 @@ def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
             raise RequestInvalid(f"book.{name}", f"comes more than once among the columns, as {column}")
         if column in header:
             columns[name] = column
-        elif name in names or name == "reference":
+        elif name in names or name == "reference" or column.casefold() in folded:
+            # A column `Paid` that is taken for none would have its amounts compared with nothing.
             mark = next((mark for mark in (";", "\t") if mark in "".join(header)), None)
             comma = ", or read it with decimal_comma" if mark == ";" else ""
             advice = f"save the file with commas, and amounts such as 10.50{comma}"

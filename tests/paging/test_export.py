@@ -136,6 +136,18 @@ async def test_an_entry_that_is_no_row_moves_no_other(tmp_path):
     assert {"$.results[0]", "$.results[2]", "$.results[4]"} <= {anomaly.path for anomaly in anomalies}
 
 
+async def test_a_row_alone_without_its_list(tmp_path):
+    """Some platforms send one row as an object in place of the list: it has its line, as in the other formats."""
+    path = tmp_path / "invoices.jsonl"
+    body = b'{"paging": {"offset": 0, "limit": 10, "total": 1}, "results": %s}' % invoices(1)[0].encode()
+    transport = MemoryTransport(lambda _: Response(200, {"Content-Type": "application/json"}, body))
+
+    async with PaymentsClient("TEST-1", base_url="http://127.0.0.1:1", transport=transport) as client:
+        assert 1 == await client.invoices.search().export(path)
+
+    assert json.loads(invoices(1)[0]) == json.loads(path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 async def test_a_walk_that_fails_leaves_the_file_as_it_was(tmp_path, suffix: str):
     """The file is written as a whole or not at all: half of the rows would look like all of them."""

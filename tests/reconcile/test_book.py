@@ -303,6 +303,10 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"order": ["a"]}), path)
     with pytest.raises(RequestInvalid, match=r"book.reference: has no column reference; there are order"):
         await nothing_sent(Book.parquet(path), tmp_path)
+    parquet.write_table(pa.table({"reference": ["a"], "Paid": ["1.50"]}), path)
+    with pytest.raises(RequestInvalid, match=r"book.paid: has no column paid; there are reference, Paid"):
+        await nothing_sent(Book.parquet(path), tmp_path)
+    parquet.write_table(pa.table({"order": ["a"]}), path)
     with pytest.raises(RequestInvalid, match=r"book.paid: has no column amount"):
         await nothing_sent(Book.parquet(path, names={"reference": "order", "paid": "amount"}), tmp_path)
     with pytest.raises(RequestInvalid, match="book: cannot be read"):
