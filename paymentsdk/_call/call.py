@@ -202,10 +202,8 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         try:
             if self.history.first_sent is not None or self.gate is not None or self.state.closed:
                 await self._ensure_may_send()
-            self.attempts += 1
-            self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
-            # Noted now and not after a failure: the machine may sleep while it waits for the response.
-            self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
+            self.count_attempt(permit.waited)
+            self.sent_at = self.state.clock.now()
             left = self.deadline.when - self.sending
             added = events.added_headers(self) if self.settings.observers else None
             within = connect_timeout(self.settings.timeout, min(left, self.send_within))
@@ -230,7 +228,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         finally:
             waited = state.clock.monotonic() - since
             if not admitted:
-                self.queued_before += waited
+                self.count_wait(waited)
             events.throttled(self, waited, admitted=admitted)
         state.deadlines.restart(deadline)
         return permit

@@ -89,6 +89,17 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     queued_before: float = 0.0
     """Seconds that the attempt under way, and those before it, have waited for a permit."""
 
+    def count_attempt(self, waited: float) -> None:
+        """Note that an attempt begins, which has *waited* for its permit."""
+        self.attempts += 1
+        self.queued_before, self.queued = self.queued_before + self.queued, waited
+        # Noted now and not after a failure: the machine may sleep while it waits for the response.
+        self.sending = self.state.clock.monotonic()
+
+    def count_wait(self, waited: float) -> None:
+        """Note that an attempt has *waited* in vain."""
+        self.queued_before += waited
+
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
     """Return the members that all events of *call* have."""
