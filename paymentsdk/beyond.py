@@ -28,7 +28,6 @@ from paymentsdk.resources.common import (
     Paging,
     ResponseStruct,
     same_id,
-    same_reference,
 )
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
@@ -199,5 +198,5 @@ async def find_order(
     # A platform that ignores a filter shows an order of another record.
     if order.created_date is None or not begin <= order.created_date <= end:
         return None
-    is_same = order.total_amount == body.total_amount and same_reference(reference, order.external_reference or "")
+    is_same = (order.total_amount, order.external_reference) == (body.total_amount, reference)
     return order if is_same else None

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -73,6 +75,10 @@ def _run(options: argparse.Namespace) -> int:
         options.code = _code()
 
     async def run() -> Output:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            # As after Ctrl-C, a refresh under way saves its pair. A scheduler ends a job by SIGTERM.
+            with suppress(NotImplementedError):  # Windows
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
         try:
             return await command(stores, options)
         finally:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -115,6 +116,23 @@ def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
 
     assert (0, True, True) == (code, "shop-1" in out, "a code is good once" in err)
     assert fleet.pair("shop-1").refresh_token
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet) -> None:
+    """A scheduler ends a job like that; the refresh token that it has sent is spent."""
+    fleet.exchange("shop-1")
+    before, deadline = fleet.pair("shop-1"), time.monotonic() + 30
+    command = [sys.executable, "-m", "paymentsdk", "tokens", "refresh", "shop-1"]
+    fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
+
+    with fault, subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not fault.hits and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.terminate()
+        assert 130 == process.wait(timeout=30)
+
+    assert before.refresh_token != fleet.pair("shop-1").refresh_token
 
 
 def test_a_code_of_another_seller_replaces_nothing(fleet: Fleet) -> None:

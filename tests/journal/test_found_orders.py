@@ -225,17 +225,25 @@ CREATED = {
 )
 async def test_what_is_not_certain_proves_nothing(rows: list[object], total: object, is_found: bool) -> None:
     """Several orders, another amount, or what a platform shows that ignores a filter: the record stays open."""
+    assert is_found is await finds("ticket-7", rows, total)
+
+
+async def test_the_order_of_another_number_proves_nothing() -> None:
+    """A platform that compares references as numbers shows the order of `7`, which may be that of another record."""
+    assert not await finds("007", [{**CREATED, "external_reference": "7"}], 1)
+
+
+async def finds(reference: str, rows: list[object], total: object) -> bool:
+    """Return whether the order of *reference* is found in the one page of a search."""
     page = msgspec.json.encode({"data": rows, "paging": {"total": total}})
     transport = MemoryTransport(lambda _: Response(200, {}, page))
     begun = datetime(2026, 1, 31, 10, tzinfo=UTC).timestamp()
     record = make_record(
-        body=msgspec.json.encode(order("ticket-7")), path="/v1/orders", begun=begun, not_after=begun + 900
+        body=msgspec.json.encode(order(reference)), path="/v1/orders", begun=begun, not_after=begun + 900
     )
 
     async def no_others(**_: object) -> list[Record]:
         return []
 
     async with PaymentsClient("TEST-t", base_url="http://127.0.0.1:1", transport=transport) as client:
-        found = await beyond.find_order(client, record, no_others)
-
-    assert is_found is (found is not None)
+        return await beyond.find_order(client, record, no_others) is not None
