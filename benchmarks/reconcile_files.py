@@ -92,9 +92,9 @@ async def compare(directory: Path) -> int:
     accounts = [f"shop-{i}" for i in range(SELLERS)]
     known = {"settled": later, "oldest": 0, "doubtful": [], "accounts": accounts, "open_writes": []}
     diff.compare(created, parts, [], columns=columns, **known)
-    counts = diff.finish(own / "differences.parquet", {})
+    sums = diff.finish(own / "differences.parquet", {})
     diff.close()
-    return sum(number for outcome, number in counts.items() if outcome.is_difference)
+    return sum(line.orders for line in sums if line.outcome is not None and line.outcome.is_difference)
 
 
 def read(directory: Path) -> None:

@@ -61,7 +61,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
     def answers(self) -> Answers:
         """Create an order that all GETs ask for; return how that and a GET are answered."""

@@ -24,9 +24,10 @@ from paymentsdk.sandbox._app import make_app
 from paymentsdk.sandbox._handlers import HANDLERS
 from paymentsdk.sandbox._wire import ControlStruct
 
-#: What a response may be: data, a page and what belongs to it, a ledger, a snippet of code.
+#: What a response may be: data, a page and what belongs to it, a ledger, a snippet of code, a snapshot.
 KINDS = {
     "application/json",
+    "application/octet-stream",
     "application/x-ndjson",
     "image/svg+xml",
     "text/css",

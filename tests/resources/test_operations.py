@@ -258,18 +258,18 @@ def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "body", "expected"),
     [
-        ("invoices.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": 1}]}', (1, 9, 5, None)),
-        ("invoices.search", b"{}", (0, None, None, None)),
-        ("plans.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": "p"}]}', (1, 9, 5, None)),
-        ("plans.search", b'{"paging": null, "results": null}', (0, None, None, None)),
-        ("merchant_orders.search", b'{"elements": [{"id": 1}], "next_offset": 6, "total": 9}', (1, 9, None, 6)),
-        ("merchant_orders.search", b'{"elements": null}', (0, None, None, None)),
+        ("invoices.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": 1}]}', (1, 9, 5, None, None)),
+        ("invoices.search", b"{}", (0, None, None, None, None)),
+        ("plans.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": "p"}]}', (1, 9, 5, None, None)),
+        ("plans.search", b'{"paging": null, "results": null}', (0, None, None, None, None)),
+        ("merchant_orders.search", b'{"elements": [{"id": 1}], "next_offset": 6, "total": 9}', (1, 9, None, 6, None)),
+        ("merchant_orders.search", b'{"elements": null}', (0, None, None, None, None)),
     ],
 )
 def test_a_page_says_where_its_rows_and_its_position_are(
     name: str, body: bytes, expected: tuple[int | None, ...]
 ) -> None:
-    """Rows, total, echoed and proposed offset are found in both forms of paging, and in a page without any of them."""
+    """Rows, total, echoed and proposed offset are found in both forms of paging; these have no cursor."""
     operation = OPERATIONS[name]
 
     items, *position = operation.page.read(operation.decode(body)[0])
