@@ -7,7 +7,9 @@ environment. A command refreshes tokens only if a token store keeps the new pair
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import signal
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Mapping
@@ -223,3 +225,10 @@ def _entry(place: str, entry: object) -> str | TokenPair:
     return TokenPair(
         access_token=members.access_token or "-", refresh_token=members.refresh_token, expires_at=expires_at
     )
+
+
+def end_at_sigterm() -> None:
+    """Have SIGTERM act like Ctrl-C, as a scheduler ends a job: a refresh that is under way saves its pair."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        with suppress(NotImplementedError):  # Windows
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)

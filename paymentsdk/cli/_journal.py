@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
-from paymentsdk.cli._accounts import add_sources, sellers_of
+from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import JournalUnavailable, RequestInvalid
@@ -77,6 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
     async def done() -> Output:
+        end_at_sigterm()
         try:
             async with aclosing(journal_at(where, "--file")) as journal:
                 return await command(journal, options)

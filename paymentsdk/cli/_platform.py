@@ -22,7 +22,7 @@ from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
 from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
-from paymentsdk.cli._accounts import add_sources, sellers_of
+from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._output import QUIET, Rows, counted, discard, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
@@ -236,6 +236,7 @@ def _place(path: str, options: Namespace) -> str:
 
 
 async def _call(operation: AnyOperation, query: Mapping[str, object], body: object, options: Namespace) -> int:
+    end_at_sigterm()
     async with _client(options) as client:
         if operation.page is not None:
             await _search(client, operation, query, options)

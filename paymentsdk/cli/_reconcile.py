@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paymentsdk import errors
-from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, sellers_of
+from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import QUIET, Output, columns, counted, flush, print_output, say
 from paymentsdk.cli._parsing import count, file, pair, pairs
@@ -133,6 +133,7 @@ def _check_overwriting(options: argparse.Namespace) -> None:
 async def _reconciled(options: argparse.Namespace) -> Report:
     from paymentsdk.reconcile import reconcile
 
+    end_at_sigterm()
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     begin = options.begin or midnight - timedelta(days=1)
     end = options.end or begin + timedelta(days=1)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ from msgspec import structs
 
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
-from paymentsdk.cli._accounts import Store, TokenStores, add_store, stores_of
+from paymentsdk.cli._accounts import Store, TokenStores, add_store, end_at_sigterm, stores_of
 from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say, spoken
 from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
@@ -75,10 +73,7 @@ def _run(options: argparse.Namespace) -> int:
         options.code = _code()
 
     async def run() -> Output:
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            # As after Ctrl-C, a refresh under way saves its pair. A scheduler ends a job by SIGTERM.
-            with suppress(NotImplementedError):  # Windows
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+        end_at_sigterm()
         try:
             return await command(stores, options)
         finally:
