@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import FileTokenStore, OutcomeUnknown, PaymentsClient, RetryPolicy, SQLiteTokenStore, TokenPair
 from paymentsdk._database import close_shared
@@ -119,11 +120,20 @@ def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet) -> None:
+@pytest.mark.parametrize(
+    "words",
+    ["tokens refresh shop-1", "plans search --account shop-1", "reconcile book.csv --out run", "journal recover"],
+)
+def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet, words: str) -> None:
     """A scheduler ends a job like that; the refresh token that it has sent is spent."""
     fleet.exchange("shop-1")
+    if words == "journal recover":
+        fleet.exchange("shop-2")
+        fleet.lose_orders()
+    Path("book.csv").write_text("account,reference,paid\n", encoding="utf-8")
+    fleet.save("shop-1", structs.replace(fleet.pair("shop-1"), expires_at=0.0))
     before, deadline = fleet.pair("shop-1"), time.monotonic() + 30
-    command = [sys.executable, "-m", "paymentsdk", "tokens", "refresh", "shop-1"]
+    command = [sys.executable, "-m", "paymentsdk", *words.split()]
     fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
 
     with fault, subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
