@@ -86,3 +86,30 @@ def measured(contestant: str) -> str:
 def test_what_a_call_costs_is_what_was_measured(page: str, contestant: str) -> None:
     """Whoever measures anew finds the pages that sum it up."""
     assert re.search(measured(contestant).replace(" times", r"( times)?"), words_of(page))
+
+
+def table_of(name: str) -> list[dict[str, str]]:
+    """Return the rows of a table of the page on performance, by the heads of its columns."""
+    text = (ROOT / PERFORMANCE).read_text(encoding="utf-8")
+    body = text.partition(f"<!-- table: {name} -->")[2].partition("<!-- end")[0].strip()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines())
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def number(table: str, column: str, **cells: str) -> float:
+    """Return the number of the row of *table* with these *cells*, without its quartiles."""
+    [row] = [row for row in table_of(table) if cells.items() <= row.items()]
+    return float(row[column].partition(" ")[0].replace(",", ""))
+
+
+def test_the_table_of_readme_is_what_was_measured() -> None:
+    """Whoever measures anew finds the page, the walk and the sandbox of README.md, rounded."""
+    rows = {"answer": "100 merchant orders"}
+    ours, json = (number("bench_decode", "CPU, µs", contestant=who, **rows) for who in ("paymentsdk", "json"))
+    walk = number("bench_reconcile", "orders per CPU second", what="walk", orders="200,000")
+    start, order = (number("bench_sandbox", "time, ms", what=what) for what in ("start", "create, pay, refund"))
+
+    readme = words_of("README.md")
+    assert f"{ours / 1000:.2f} ms to decode; `json` takes {json / 1000:.2f} ms" in readme
+    assert f"{round(walk, -3):,.0f} orders per CPU second" in readme
+    assert f"starts in {start:.1f} ms; creates, pays and refunds an order in {order:.1f} ms" in readme

@@ -80,10 +80,10 @@ class Shop:
         return await self.process.wait()
 
     async def health(self) -> dict[str, int]:
-        """The records that are open."""
+        """The records that are open, by state."""
         async with self._http.get(f"{self.url}/health") as response:
             assert 200 == response.status
-            return (await response.json())["open"]
+            return {state: number for state, number in (await response.json())["open"].items() if number}
 
     async def metrics(self) -> str:
         """What a scraper reads."""
