@@ -79,8 +79,8 @@ A new value may appear at any time. It is kept as it came, and is equal to none 
 WEBHOOKS = """\
 The platform announces changes by webhook, on the topic `orders`: the application subscribes to it in the platform's own
 settings. Orders take no `notification_url`; preferences do. The contract says nothing of the payload, the signature,
-the repetition or the order of notifications. So this package has no receiver: take a notification as a hint to
-fetch the order (`orders.get`), and believe the response."""
+the repetition or the order of notifications. So you declare the signature, take a notification as a hint to read
+the order (`orders.get`), and believe the response: see [Webhooks](../how-to/webhooks.md)."""
 
 AMOUNTS = f"""\
 An amount has two decimals or none, and at most {MOST_DIGITS} digits before the point; nothing is rounded. The
