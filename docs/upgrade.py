@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -29,31 +29,31 @@ RENAMED = {
 }
 
 ABOUT = """\
-0.2 makes each object public in one place, and renames private words into the field's. Most programs change an import
-or two; a type checker finds every one. What 0.2 adds is in the [changelog](../changelog.md).
+Most programs change an import or two; a type checker finds every one. The [changelog](../changelog.md) lists what 0.2
+adds.
 
-## Look at these first
+## Check these first
 
-- **Plain `http` to another machine is rejected**: pass `allow_http=True`, or set `PAYMENTSDK_ALLOW_HTTP=1`, where you
-  mean it. This machine is always allowed.
-- **A walk that ends early raises `Incomplete`** with a `resume_point`; in 0.1 it ended as if it were whole.
-- **`RefreshFailed` is new**: a token that could not be refreshed for now. `ReauthorizationRequired` is left for a grant
-  that is spent. Catch `RefreshFailed` and try again.
-- **A 4xx that does not settle a write in doubt is an `OutcomeUnknown`**, where 0.1 raised an `APIError`:
-  `APIError.settled` tells whether the write has certainly not taken effect.
-- **`observer=` is `observers=`**, a list of functions that get typed events (`paymentsdk.events`). 0.3 takes
-  `observer=` no longer.
-- **`search(limit=, offset=)` is `search(page_size=, start=)`**. `limit` was the size of a page; it now raises
-  `RequestInvalid`. `--limit N` of the command line is another thing: at most N rows in all.
-- **Structs take their fields by name only**: `Party(1)` is a `TypeError`. By position, an amount could become a
-  reference.
-- **The policy `refund_answer` of the sandbox is `refund_response`.** In what its control API lists of a request,
-  `answer` is `response`.
+- **Plain `http` to another machine is rejected.** To allow it, pass `allow_http=True` or set `PAYMENTSDK_ALLOW_HTTP=1`.
+- **A walk that ends early raises `Incomplete`** with a `resume_point`. In 0.1 it ended silently.
+- **`RefreshFailed` is new**: the token could not be refreshed for now, so retry. `ReauthorizationRequired` now means
+  only a spent grant.
+- **A 4xx that leaves a write in doubt raises `OutcomeUnknown`**, not `APIError`. `APIError.settled` says whether the
+  write certainly did not take effect.
+- **`observer=` became `observers=`**, a list of functions that receive typed events (`paymentsdk.events`). 0.3 removes
+  `observer=`.
+- **`search(limit=, offset=)` became `search(page_size=, start=)`**; `limit` raises `RequestInvalid`. On the command
+  line, `--limit N` means at most N rows in all.
+- **Structs take their fields by name only**: `Party(1)` raises `TypeError`.
+- **The sandbox policy `refund_answer` became `refund_response`**, and `answer` in the control API's request list became
+  `response`.
 - **A status in a response is a union with `str`** for type checkers: a `match` over it needs a last case.
 
 ## Names
 
-What was public in 0.1 under another path:"""
+These names moved to another module:"""
+
+ABOUT_RENAMED = "These names changed:"
 
 #: What is where it was, and is asked for in another way.
 CHANGED = {
@@ -70,9 +70,8 @@ CHANGED = {
 ABOUT_PRIVATE = """\
 ## Names that are private now
 
-They were parts of the sandbox and of the command line that no program needs. What they did is done through `Sandbox`,
-its `buyer`, `clock` and `faults`, and the [control API](../reference/control-api.md). If you used one of them, say what
-for: a public way is missing."""
+Use `Sandbox`, its `buyer`, `clock` and `faults`, or the [control API](../reference/control-api.md). If none of them does
+what you need, report it."""
 
 
 def upgrade() -> str:
@@ -80,26 +79,46 @@ def upgrade() -> str:
     now = {f"{module.__name__}.{name}" for module in public_modules() for name in names_of(module)}
     gone = [name for name in BEFORE.read_text(encoding="utf-8").split() if name not in now]
     moved = {name: new for name in gone if (new := moved_to(name, now))}
-    rows = ([code(name), code(new) if new in now else new] for name, new in moved.items())
+    same = {name: new for name, new in moved.items() if split(name)[1] == split(new)[1]}
+    renamed = {name: code(new) if new in now else new for name, new in moved.items() if name not in same}
+    private = grouped(name for name in gone if name not in moved)
+    partly = [row for row in private if any(split(name)[0] == row[0] for name in [*moved, *now])]
+    modules = ", ".join(code(module) for module, _ in private if module not in dict(partly))
     return "\n\n".join([
         "# Upgrade from 0.1 to 0.2",
         ABOUT,
-        table(["0.1", "0.2"], rows),
+        table(["Module of 0.1", "Names", "Module of 0.2"], rows_of_moved(same)),
+        ABOUT_RENAMED,
+        table(["0.1", "0.2"], ([code(name), new] for name, new in renamed.items())),
         "## Arguments and fields",
         table(["0.1", "0.2"], ([code(name), new] for name, new in CHANGED.items())),
         ABOUT_PRIVATE,
-        table(["Module of 0.1", "Names"], private(name for name in gone if name not in moved)),
+        table(["Module of 0.1", "Names"], ([code(module), names] for module, names in partly)),
+        f"All names of these modules are private, too: {modules}.",
     ])  # fmt: skip
 
 
 def moved_to(name: str, now: set[str]) -> str | None:
     """Return where a name is now: in a package above the module that it was in, or under another name."""
-    module, _, last = name.rpartition(".")
-    found = (f"{module.rsplit('.', parts)[0]}.{last}" for parts in range(module.count(".") + 1))
-    return next((RENAMED.get(one, one) for one in found if one in RENAMED or one in now), None)
+    module, last = split(name)
+    paths = (f"{module.rsplit('.', parts)[0]}.{last}" for parts in range(module.count(".") + 1))
+    return next((RENAMED.get(path, path) for path in paths if path in RENAMED or path in now), None)
 
 
-def private(names: Iterator[str]) -> Iterator[list[str]]:
-    """Yield the names of each module."""
-    for module, inside in groupby(names, lambda name: name.rpartition(".")[0]):
-        yield [code(module), ", ".join(code(name.rpartition(".")[2]) for name in inside)]
+def split(path: str) -> tuple[str, str]:
+    """Return the module and the last part of *path*."""
+    module, _, last = path.rpartition(".")
+    return module, last
+
+
+def grouped(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each module with its names."""
+    groups = groupby(names, lambda name: split(name)[0])
+    return [(module, ", ".join(code(split(name)[1]) for name in inside)) for module, inside in groups]
+
+
+def rows_of_moved(moved: dict[str, str]) -> Iterator[list[str]]:
+    """Yield a row for each module of 0.1, and each module where its names are now."""
+    for new in sorted({split(path)[0] for path in moved.values()}):
+        inside = (name for name, path in moved.items() if split(path)[0] == new)
+        yield from ([code(module), names, code(new)] for module, names in grouped(inside))
