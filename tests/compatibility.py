@@ -49,10 +49,14 @@ def untold() -> dict[str, str]:
     """Return those that the page does not name: themselves, their class, or for a module what was in it."""
     page = PAGE.read_text(encoding="utf-8")
 
+    def in_table(path: str) -> bool:
+        module, _, name = path.rpartition(".")
+        return any(f"| `{module}` |" in line and f"`{name}`" in line for line in page.splitlines())
+
     def told(path: str) -> bool:
-        above, _, name = path.rpartition(".")
-        private = any(f"| `{above}` |" in line and f"`{name}`" in line for line in page.splitlines())
-        return private or any(text in page for text in (f"`{path}`", f"`{path}.", f"| `{above}` | `paymentsdk."))
+        above = path.rpartition(".")[0]
+        full = any(text in page for text in (f"`{path}`", f"`{path}.", f"| `{above}` | `paymentsdk."))
+        return full or in_table(path) or in_table(above)
 
     return {path: text for path, text in breaks().items() if not told(path)}
 
