@@ -70,8 +70,8 @@ CHANGED = {
 ABOUT_PRIVATE = """\
 ## Names that are private now
 
-Use `Sandbox`, its `buyer`, `clock` and `faults`, or the [control API](../reference/control-api.md). If none of them does
-what you need, report it."""
+Use `Sandbox`, its `buyer`, `clock` and `faults`, or the [control API](../reference/control-api.md). If you miss
+something, report it."""
 
 
 def upgrade() -> str:
