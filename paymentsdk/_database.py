@@ -1,12 +1,12 @@
-"""One lane to a database: what waits is done together, by one thread that owns the connection.
+"""One lane to a database: a thread owns the connection, and does all waiting work together.
 
-The steps of `Database.run`: the caller's work waits in a queue; the thread takes all that waits, forms groups, does
+The steps of `Database.run`: the caller's work waits in a queue. The thread takes all waiting works, forms groups, does
 each group in one transaction, and wakes the callers once that is durable. A work is a plain function of a `Connection`.
 
 Both drivers, `SQLite` in `_sqlite.py` and `Postgres` in `_postgres.py`, take the same statements. ``%s`` is a value.
-Words of the driver are ``{table}``, ``{now}`` (the store time), ``{rows}`` (see `Connection.each`), ``{position}`` (a
-function: where in the bytes x are the bytes y, 0 for nowhere), and ``{locked}`` or ``{skip_locked}`` after a SELECT
-whose rows nobody else may change meanwhile.
+The driver replaces these words: ``{table}``; ``{now}``, the store time; ``{rows}``, see `Connection.each`;
+``{position}``, a function that returns the position of the bytes y in the bytes x, or 0; ``{locked}`` and
+``{skip_locked}``, which end a SELECT that locks its rows.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Row: TypeAlias = tuple[Any, ...]
 #: Columns of rows that are written together, with their types in PostgreSQL.
 Columns: TypeAlias = Mapping[str, str]
 
-#: Seconds between two tries after a connection was lost, or could not be made.
+#: Seconds before another try after a connection was lost, or could not be made.
 _PAUSE = 0.05
 
 
 class Kind(Enum):
-    """What a work does, so that the driver knows which transaction it needs."""
+    """The kind of a work, which tells the driver which transaction the work needs."""
 
     WRITES = "several statements in one transaction"
     STATEMENT = "one statement, which may be a transaction of its own"
@@ -48,7 +48,7 @@ class Kind(Enum):
 
 
 class Trouble(Enum):
-    """What an error means for the work that it ended."""
+    """The meaning of an error for the work that raised it."""
 
     PASSING = "the same work may succeed on a new connection"
     LOCKED = "another process has locked a row; the other works can go on"
@@ -57,7 +57,7 @@ class Trouble(Enum):
 
 
 class Connection(Protocol):
-    """What a work uses of a connection."""
+    """The part of a connection that a work uses."""
 
     has_wiped: bool
     """Whether bytes were wiped that a log of the database may still hold."""
@@ -67,27 +67,27 @@ class Connection(Protocol):
         ...
 
     def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
-        """Run a statement for *rows*; return what it returns.
+        """Run a statement for *rows*; return the rows that the statement returns.
 
-        The statement reads them as ``{rows}``: the table ``new`` of *columns* and of ``now``, the store time.
-        Where it need not be *durable*, its commit may wait for the disk.
+        The statement reads *rows* as ``{rows}``: the table ``new`` with *columns* and ``now``, the store time.
+        If *durable* is false, the commit need not wait for the disk.
         """
         ...
 
     def begin(self, kind: Kind, deadline: float) -> None:
-        """Begin a transaction. What is not done at *deadline*, by the monotonic clock, fails."""
+        """Begin a transaction. Work that is not done at *deadline*, by the monotonic clock, fails."""
         ...
 
     def commit(self) -> None:
-        """Make what was done durable, unless a work has said that it may wait."""
+        """Commit the transaction durably, unless a work has allowed a delay."""
         ...
 
     def roll_back(self) -> None:
-        """Undo what was done since `begin`, if a transaction is still open."""
+        """Roll back the transaction, if one is open."""
         ...
 
     def rest(self) -> None:
-        """Do what is done when nothing waits."""
+        """Do the housekeeping while no work waits."""
         ...
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Driver(Hashable, Protocol):
 
     @property
     def place(self) -> str:
-        """Begins the reason of each error: which database it is. Without credentials."""
+        """The name of the database, without credentials: it begins the reason of each error."""
         ...
 
     @property
@@ -118,11 +118,11 @@ class Driver(Hashable, Protocol):
         ...
 
     def trouble(self, error: Exception) -> Trouble:
-        """Return what *error* means."""
+        """Return the meaning of *error*."""
         ...
 
 
-#: Does what waits for it together; returns a result, or an error, for each item.
+#: Does its waiting items together; returns a result, or an error, for each item.
 Work: TypeAlias = Callable[[Connection, Sequence[Any]], Sequence[object]]
 
 
@@ -133,29 +133,29 @@ class _Job(HiddenRepr, Struct, eq=False):
     item: object
     kind: Kind
     end: float
-    """The monotonic time at which its caller gives up."""
+    """The monotonic time at which the work fails."""
     future: asyncio.Future[Any]
     result: object = None
 
 
 class Instead(HiddenRepr, Struct, frozen=True, eq=False):
-    """What a work of several items returns for one of them that needs another work, in a transaction of its own."""
+    """The result of an item that needs another work, in its own transaction."""
 
     work: Callable[[Connection], object]
 
 
 class DatabaseError(Exception):
-    """The database cannot be used in this way, on any connection: the text says why."""
+    """The database cannot be used in this way, on any connection; the text says why."""
 
 
 class Database:
-    """A lane to one database: a queue, and a thread with a connection. It can be used in any event loop and process.
+    """A lane to one database: a queue, and a thread with a connection. Any event loop and process can use it.
 
     Args:
         driver: Connects.
         unavailable: Makes the error of works that the database could not do.
-        idle: Seconds without work after which the connection is closed and the thread ends; `None` for a lane with one
-            owner: it belongs to the process that has made it, and does nothing more once it is closed.
+        idle: Seconds without work after which the connection is closed and the thread ends. `None` for a lane with one
+            owner: only the process that made it can use it, and only until it is closed.
     """
 
     def __init__(self, driver: Driver, unavailable: Callable[[str], Exception], *, idle: float | None = None) -> None:
@@ -172,17 +172,18 @@ class Database:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[Connection], T], kind: Kind = Kind.WRITES) -> Awaitable[T]:
-        """Do *work*; return what gets its result once that is durable. It is done even if nobody waits any more.
+        """Do *work*; return an awaitable of its result, which is ready once that is durable.
 
-        If nobody can tell whether it was committed, it is done once more: *work* has to find out what it has done.
+        The work is done even if its caller is cancelled. If it is unknown whether the work was committed, the work is
+        done once more: *work* must find out itself what it has done.
         """
         return self.run_together(do_each, work, kind)
 
     def run_together(self, work: Work, item: object, kind: Kind = Kind.WRITES) -> Awaitable[Any]:
-        """Do *work* for *item* and for all items that wait for the same *work*; return what gets the item's result."""
+        """Do *work* for all items that wait for the same *work*; return an awaitable of the result for *item*."""
         if self._closed:
             raise self._unavailable("it is closed")
-        if self._process != os.getpid():  # A child has neither the thread nor the right to the connection.
+        if self._process != os.getpid():  # A forked child has no thread, and must not use the connection.
             if self._idle is None:
                 raise self._unavailable("it belongs to another process: open one in each")
             self._begin_anew()
@@ -191,13 +192,13 @@ class Database:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._serve, name="paymentsdk-database", daemon=True)
-                thread.start()  # If it raises, nobody waits for the thread.
+                thread.start()  # If it raises, `_thread` stays `None`, so that no caller waits for the thread.
                 self._thread = thread
             self._jobs.put(job)
         return future
 
     async def aclose(self) -> None:
-        """Finish what waits, and close the connection."""
+        """Finish the waiting works, and close the connection."""
         self._closed, thread = self._idle is None, self._thread
         if thread is not None and self._process == os.getpid():
             self._jobs.put(None)
@@ -222,20 +223,20 @@ class Database:
         lane.drop()
 
     def _waiting(self, again: list[_Job]) -> tuple[list[_Job], bool]:
-        """Wait; return what waits, and whether the lane ends once that is done."""
+        """Wait for work; return the waiting jobs, and whether the lane ends after them."""
         jobs: list[_Job | None] = [*again]
         if not jobs:
             try:
                 jobs.append(self._jobs.get(timeout=self._idle))
             except queue.Empty:
                 return [], True
-        while not self._jobs.empty():  # Only this thread takes any out.
+        while not self._jobs.empty():  # Only this thread takes jobs out.
             jobs.append(self._jobs.get())
         works = [job for job in jobs if job is not None]
         return works, len(works) < len(jobs)
 
     def _groups(self, jobs: list[_Job]) -> list[list[_Job]]:
-        """Return *jobs* by transaction, those that only read last."""
+        """Return *jobs* grouped by transaction; groups that only read come last."""
         writes, reads = list[_Job](), list[_Job]()
         for job in jobs:
             (reads if job.kind is Kind.READS else writes).append(job)
@@ -250,20 +251,20 @@ class Database:
 
 
 class _Lane:
-    """What the thread of a `Database` has: the connection, and what is to be done once more."""
+    """The state of the thread of a `Database`: the connection, and the jobs to repeat."""
 
     def __init__(self, driver: Driver, unavailable: Callable[[str], Exception]) -> None:
         self.connection: Connection | None = None
         self.again: list[_Job] = []
         self._driver = driver
         self._unavailable = unavailable
-        self._first_reason = ""  # In the end only the time runs out; what came first says why.
+        self._first_reason = ""  # The last error is only a timeout; the first error gives the reason.
 
     def do(self, jobs: list[_Job]) -> None:
-        """Do *jobs* in one transaction, and wake those who wait."""
+        """Do *jobs* in one transaction, and wake their callers."""
         try:
             self._attempt(jobs)
-        except Exception as error:  # noqa: BLE001 - a defect, too: those who wait would do so for ever
+        except Exception as error:  # noqa: BLE001 - also after a defect: the callers would wait for ever
             trouble, reason = self._driver.trouble(error), reason_of(error)
             if trouble in (Trouble.PASSING, Trouble.LASTING):
                 self.drop()
@@ -280,7 +281,7 @@ class _Lane:
             return None
         if trouble in (Trouble.PASSING, Trouble.LOCKED):
             jobs = self._postponed(jobs, trouble)
-        # Each caller gets an error of its own, made outside of the handler: frames of the library have values in them.
+        # Each caller gets its own error, made outside of the handler: frames of the library hold values of rows.
         for job in jobs:
             job.result = self._unavailable(f"{self._driver.place}: {reason}")
         return _deliver(jobs)
@@ -306,7 +307,7 @@ class _Lane:
             raise
 
     def _ended(self, jobs: list[_Job]) -> list[_Job]:
-        """Return those of *jobs* that have a result; the others are done in another way next."""
+        """Return the *jobs* that have a result; the other jobs are repeated with their new work."""
         for job in jobs:
             if isinstance(job.result, Instead):
                 job.work, job.item, job.kind, job.result = do_each, job.result.work, Kind.WRITES, None
@@ -314,7 +315,7 @@ class _Lane:
         return [job for job in jobs if job not in self.again] if self.again else jobs
 
     def _postponed(self, jobs: list[_Job], trouble: Trouble) -> list[_Job]:
-        """Keep those of *jobs* that have time left for another try; return the others."""
+        """Keep the *jobs* that have time for another try; return the others."""
         soon = time.monotonic() + _PAUSE
         again = [job for job in jobs if job.end > soon]
         self.again += again
@@ -323,14 +324,14 @@ class _Lane:
         return [job for job in jobs if job.end <= soon]
 
     def drop(self) -> None:
-        """Close the connection: what came of a failed transaction is gone with it."""
+        """Close the connection, which also ends a failed transaction."""
         connection, self.connection = self.connection, None
         if connection is not None:
             with suppress(Exception):
                 connection.close()
 
 
-#: Lanes that nobody has to close.
+#: Lanes that close themselves.
 _SHARED: dict[tuple[Driver, float], Database] = {}
 
 
@@ -340,13 +341,13 @@ def shared(driver: Driver, unavailable: Callable[[str], Exception], idle: float)
 
 
 async def close_shared() -> None:
-    """Close the connections of all shared lanes now, as tests do."""
+    """Close the connections of all shared lanes now, for tests."""
     for lane in [*_SHARED.values()]:
         await lane.aclose()
 
 
 def do_each(connection: Connection, works: Sequence[Callable[[Connection], object]]) -> list[object]:
-    """Do *works* one after the other. An error that is not the database's is the result of that work alone."""
+    """Do *works* one after the other. Any error except a database error is the result of that work alone."""
     results: list[object] = []
     for work in works:
         try:
@@ -354,26 +355,26 @@ def do_each(connection: Connection, works: Sequence[Callable[[Connection], objec
         except Exception as error:
             if is_of_database(error):
                 raise
-            results.append(error)  # Each work looks before it writes.
+            results.append(error)  # Each work reads before it writes, so it has written nothing.
     return results
 
 
 def is_of_database(error: Exception) -> bool:
-    """Whether *error* comes of the database or of the way to it; psycopg may not be installed."""
+    """Return whether *error* comes from the database or the way to it; psycopg may not be installed."""
     return isinstance(error, sqlite3.Error | OSError | DatabaseError) or hasattr(error, "sqlstate")
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of *error*: what follows may be the row that the server has rejected."""
+    """Return the first line of *error*: other lines may show the row that the server has rejected."""
     return visible(str(error).partition("\n")[0] or f"{type(error).__name__}: it took too long")
 
 
 def _deliver(jobs: list[_Job]) -> None:
-    """Wake those who wait, with one call for all of an event loop that follow each other."""
+    """Wake the callers, with one call for consecutive jobs of the same event loop."""
     for loop, its_jobs in groupby(jobs, lambda job: job.future.get_loop()):
         try:
             loop.call_soon_threadsafe(_wake, list(its_jobs))
-        except RuntimeError:  # The loop is closed: nobody waits any more.
+        except RuntimeError:  # The loop is closed, so no caller waits.
             continue
 
 

@@ -1,6 +1,6 @@
 """The driver of PostgreSQL for `_database.py`; `_psycopg.py` has the connection.
 
-No setting and no lock outlasts a transaction, and behind a pooler no statement is prepared. So the pooler, such as
+No setting and no lock outlasts a transaction, and no statement is prepared behind a pooler. So a pooler, such as
 PgBouncer, may use transaction mode.
 """
 
@@ -20,12 +20,12 @@ from paymentsdk.errors import RequestInvalid, install_extra
 if TYPE_CHECKING:
     from paymentsdk._database import Connection
 
-#: Classes of SQLSTATE after which the same may succeed on a new connection: connections, operators who stop the server,
-#: transactions that were rolled back because of others. The last one: too many connections.
+#: Classes of SQLSTATE after which the same work may succeed on a new connection: lost connections, a server that is
+#: being stopped, transactions that were rolled back because of others, and too many connections.
 _PASSING = ("08", "57", "40", "53300")
-#: What psycopg raises without an SQLSTATE of a connection that was lost, or that could not be made.
+#: The errors of psycopg without an SQLSTATE for a connection that was lost, or could not be made.
 _LOST = frozenset({"OperationalError", "InterfaceError", "ConnectionTimeout"})
-#: A lock was not had in time.
+#: The SQLSTATE of a lock that was not available in time.
 _LOCKED = "55P03"
 
 
@@ -34,27 +34,27 @@ class Table(Struct, frozen=True):
 
     name: str
     version: str
-    """What its comment says: whose it is, and of which version."""
+    """The comment of the table: its owner and its version."""
     statements: tuple[str, ...]
-    """Make it."""
+    """Statements that make the table."""
 
 
 class Postgres(Struct, frozen=True):
     """A table of a PostgreSQL server.
 
     Raises:
-        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
+        RequestInvalid: *dsn* is not an address of PostgreSQL, or *timeout* is not above 0 and at most a day.
     """
 
     dsn: str
     """``postgresql://user:password@host:port/database``. It is never shown."""
     timeout: float
-    """Seconds that a work may wait and take, with all new connections that it needs."""
+    """Seconds that a work may wait and take, including new connections."""
     table: Table
     is_durable: bool = True
     """Whether a commit has to be on the disk."""
     now: Callable[[], float] | None = None
-    """The store time; by default that of the server."""
+    """The store time; by default the clock of the server."""
 
     joins = False
     place = "PostgreSQL"
@@ -74,7 +74,7 @@ class Postgres(Struct, frozen=True):
         return cast("Connection", library.connect(self, deadline))
 
     def trouble(self, error: Exception) -> Trouble:
-        """See `Driver.trouble`. The classes of psycopg, which may not be installed, are known by their names."""
+        """See `Driver.trouble`. psycopg may not be installed, so its classes are recognized by their names."""
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, OSError) or state.startswith(_PASSING) or (not state and type(error).__name__ in _LOST):
             return Trouble.PASSING
@@ -85,5 +85,5 @@ class Postgres(Struct, frozen=True):
 
 
 def is_dsn(text: object) -> TypeGuard[str]:
-    """Whether *text* is the address of a PostgreSQL server."""
+    """Return whether *text* is the address of a PostgreSQL server."""
     return isinstance(text, str) and text.startswith(("postgresql://", "postgres://"))

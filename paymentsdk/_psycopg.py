@@ -1,6 +1,6 @@
-"""A connection to PostgreSQL by psycopg, which is imported with the first one: the extra ``postgres``.
+"""A connection to PostgreSQL by psycopg, which the first connection imports: the extra ``postgres``.
 
-Statements go through `psycopg.pq`, the library's own layer above libpq: its cursors take twice as long as all else that
+Statements use `psycopg.pq`, the library's own layer above libpq: its cursors take twice as long as all other work that
 a statement needs in this process.
 """
 
@@ -20,19 +20,19 @@ import msgspec
 from paymentsdk._database import Columns, DatabaseError, Kind, Row, Values
 from paymentsdk._postgres import Postgres, Table
 
-#: Not by an import statement: type checkers run without the extra, too.
+#: Not an import statement: type checkers also run without the extra.
 psycopg: Any = import_module("psycopg")
 _FAILED = (psycopg.pq.ExecStatus.FATAL_ERROR, psycopg.pq.ExecStatus.BAD_RESPONSE)
 _SQLSTATE, _MESSAGE = psycopg.pq.DiagnosticField.SQLSTATE, psycopg.pq.DiagnosticField.MESSAGE_PRIMARY
 _TEXT, _BINARY = 0, 1
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"
-#: Whoever waits for a row that somebody has locked keeps those waiting who come behind it.
+#: A statement that waits for a locked row also delays the works that wait behind it.
 _LOCK_TIMEOUT = "set_config('lock_timeout', '250ms', true)"
-#: A server may be set up not to force commits to its disk; what it is set up to do beyond that stays.
+#: A server may be configured not to force commits to its disk; stronger settings stay as they are.
 _DURABLE = "coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on')"
-#: It reads a table of the catalog: only whoever locks one hears of tables that others have made meanwhile.
+#: It reads a table of the catalog: a session sees tables that others have created only once it locks a table.
 _COMMENT = "SELECT coalesce(obj_description(oid, 'pg_class'), '') FROM pg_class WHERE oid = to_regclass(%s)"
-#: Seconds in which the server is told that a statement was given up.
+#: Seconds to tell the server that a statement is cancelled.
 _CANCEL = 1.0
 
 
@@ -46,7 +46,7 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
     seconds = max(1, round(deadline - time.monotonic()))
     try:
         server = psycopg.connect(**address_of(driver.dsn), autocommit=True, connect_timeout=seconds)
-    except psycopg.Error as error:  # In a cycle of its frames, it would keep the socket open.
+    except psycopg.Error as error:  # Breaks a reference cycle, which would keep the socket (CONTRIBUTING: cycles).
         raise error.with_traceback(None) from None
     connection = _Connection(server, driver, deadline)
     try:
@@ -58,19 +58,19 @@ def connect(driver: Postgres, deadline: float) -> _Connection:
 
 
 def address_of(dsn: str) -> dict[str, Any]:
-    """Return the parameters of a connection. Parts of the query that are no such parameters are settings.
+    """Return the parameters of a connection. Unknown parts of the query are settings of the session.
 
     Raises:
-        DatabaseError: It cannot be read. The error does not show it: the library shows the part that it fails at.
+        DatabaseError: *dsn* cannot be read. The error does not show *dsn*; the library's error shows a part of it.
     """
-    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    parameter_names = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     query: list[tuple[str, str]] = []
     try:
         url = urlsplit(str.__str__(dsn))
         query = parse_qsl(url.query, keep_blank_values=True)
-        login, at, hosts = url.netloc.rpartition("@")  # A password may have an @ in it that is not encoded.
+        login, at, hosts = url.netloc.rpartition("@")  # A password may contain an @ that is not encoded.
         login = ":".join(quote(unquote(part), safe="") for part in login.split(":", 1))
-        parameters = urlencode([(name, value) for name, value in query if name in known], quote_via=quote)
+        parameters = urlencode([(name, value) for name, value in query if name in parameter_names], quote_via=quote)
         conninfo = f"postgresql://{login}{at}{hosts}{url.path}?{parameters}"
         address: dict[str, Any] = {"application_name": "paymentsdk", **psycopg.conninfo.conninfo_to_dict(conninfo)}
     except (psycopg.Error, ValueError):
@@ -78,14 +78,14 @@ def address_of(dsn: str) -> dict[str, Any]:
     if not all(port.isdigit() for port in str(address.get("port", 0)).split(",")):
         raise DatabaseError("its address cannot be read; encode special characters of the password, such as / as %2F")
     address["client_encoding"] = "UTF8"
-    settings = [f"-c {name}={value}" for name, value in query if name not in known]
+    settings = [f"-c {name}={value}" for name, value in query if name not in parameter_names]
     if settings:
         address["options"] = " ".join([address.get("options", ""), *settings])
     return address
 
 
 class Link:
-    """Sends statements on the connection of libpq, and waits for what they return until a deadline."""
+    """Sends statements on the connection of libpq, and waits for their results until a deadline."""
 
     def __init__(self, pgconn: Any, deadline: float) -> None:  # noqa: ANN401 - see psycopg above
         self.deadline = deadline
@@ -172,7 +172,7 @@ def _encoded(value: object) -> tuple[bytes | None, int, int]:
             return None, 0, _TEXT
         case bytes():
             return value, 17, _BINARY
-        case str():  # In the other format, it would end at a zero byte.
+        case str():  # The binary format would end the text at a zero byte.
             return value.encode(), 25, _BINARY
         case bool():
             return str(value).encode(), 16, _TEXT
@@ -192,9 +192,9 @@ def _float(value: bytes) -> float:
 
 
 _FLOAT = Struct("!d")
-#: Read values of PostgreSQL's types, by their numbers, in binary form. Others are texts.
+#: Readers of PostgreSQL's types in binary form, by the numbers of the types. All other types are read as text.
 _READERS: dict[int, Callable[[bytes], object]] = {
-    16: any,  # A truth value is one byte, 0 or 1.
+    16: any,  # A boolean is one byte, 0 or 1.
     17: bytes,
     20: _integer,
     21: _integer,
@@ -213,30 +213,30 @@ class _Connection:
         self._words = {"table": driver.table.name, "position": '"position"'}
         self._words |= {"locked": "FOR UPDATE", "skip_locked": "FOR UPDATE SKIP LOCKED"}
         self._commit = f"set_config('synchronous_commit', {_DURABLE if driver.is_durable else repr('off')}, true)"
-        #: Prepared statements by what `each` was called with; `None` where a pooler may give the next transaction
-        #: another connection to the server.
+        #: Prepared statements by the arguments of `each`; `None` if a pooler may give the next transaction another
+        #: connection to the server.
         self._prepared: dict[tuple[str, bool], bytes] | None = None
 
     def prepare(self, table: Table) -> None:
-        """Make *table* unless it is there.
+        """Make *table* unless it exists.
 
         Raises:
-            DatabaseError: It is another program's, or of another version.
+            DatabaseError: The table is another program's, or of another version.
         """
         [(backend,)] = self.fetch("SELECT pg_backend_pid()")
-        if backend == self._link.backend and self._driver.now is None:  # A pooler makes up a number of its own.
+        if backend == self._link.backend and self._driver.now is None:  # A pooler reports a number of its own.
             self._prepared = {}
         comment = self.fetch(_COMMENT, table.name)
         if comment != [(table.version,)]:
-            # Two that create it at once would collide in the catalog, and who looks on can see a table without its
-            # comment. Each statement has to see what others have committed while this one waited for the lock.
+            # Two processes that create the table together would collide in the catalog, and a third one could see the
+            # table without its comment. Each statement must see the commits of others that held the lock before.
             self._begin("BEGIN ISOLATION LEVEL READ COMMITTED")
             self.fetch("SELECT pg_advisory_xact_lock(hashtext(%s))", table.name)
             if not (comment := self.fetch(_COMMENT, table.name)):
                 for statement in (*table.statements, f"COMMENT ON TABLE {table.name} IS '{table.version}'"):
                     self.fetch(statement)
                 comment = [(table.version,)]
-            self.commit()  # A connection that cannot be prepared is closed, and what it has begun is undone.
+            self.commit()  # After an error, the connection is closed, which rolls the transaction back.
         if comment != [(table.version,)]:
             whose = comment[0][0] or "of another program"
             raise DatabaseError(f"the table {table.name} is {whose!r}, not {table.version!r}")
@@ -245,7 +245,7 @@ class _Connection:
         return self._link.fetch(self._text(statement), values)
 
     def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
-        # As one value, whatever the number of rows: for each of theirs, the library takes as long as all else does.
+        # One JSON value for all rows: the library takes as long for each further value as for all the rest.
         encoded = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in rows])
         if self._prepared is None:
             return self._link.fetch(self._each(statement, columns, durable=durable), [encoded.decode()])
@@ -283,22 +283,22 @@ class _Connection:
                 self._link.execute(b"ROLLBACK")
 
     def rest(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: PostgreSQL needs no housekeeping here."""
 
     def close(self) -> None:
         with suppress(psycopg.Error):
-            self._server.cancel_safe(timeout=_CANCEL)  # Behind a locked table, what was given up would wait on.
+            self._server.cancel_safe(timeout=_CANCEL)  # The last statement may still wait for a lock.
         self._server.close()
 
     def _begin(self, begin: str) -> None:
-        # The locks of a process that is stopped, or whose machine is gone, end with its transaction.
+        # These timeouts end the transaction, and so the locks, of a process that is stopped or whose machine is gone.
         longest = f"{1000 * self._driver.timeout + 1000:.0f}"
         ends = (f"set_config('{name}', '{longest}', true)" for name in ("statement_timeout", _IDLE))
         self._link.execute(f"{begin}; SELECT {_LOCK_TIMEOUT}, {self._commit}, {', '.join(ends)}".encode())
         self._is_open = True
 
     def _text(self, statement: str, **words: str) -> bytes:
-        """Return *statement* as the server reads it: with the words of the driver, and with numbers of its values."""
+        """Return *statement* as the server reads it: with the words of the driver, and numbered values."""
         text, *parts = statement.format(now=self._now(), **self._words, **words).split("%s")
         return "".join([text, *(f"${number}{part}" for number, part in enumerate(parts, 1))]).encode()
 

@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from paymentsdk._database import Columns, Connection, DatabaseError, Kind, Row, Trouble, Values
 
-#: Seconds to wait for others before the write-ahead log is emptied another time.
+#: Seconds to wait for other processes before the write-ahead log is emptied another time.
 _PATIENCE = 0.1
 _MAKING = threading.Lock()
 
 
 class SQLite(Struct, frozen=True, kw_only=True):
-    """A file of SQLite, for one purpose."""
+    """A SQLite file, for one purpose."""
 
     path: Path
     table: str
@@ -31,13 +31,13 @@ class SQLite(Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...]
     """Pragmas of each connection."""
     application: int = 0
-    """The mark in the header of the file; a file with another mark is another program's. With 0, any file will do."""
+    """The application id in the header of the file: files with another id are rejected. 0 accepts any file."""
     mark: str = ""
-    """In any file: a comment in the text of the table; a table without it is of another version."""
+    """If any file is accepted: a comment in the text of the table. A table without it is of another version."""
     version: int = 0
     """The version of the table."""
     is_private: bool = True
-    """Whether the file is made for its owner alone (mode 0600)."""
+    """Whether only the owner can read and write the file (mode 0600)."""
     busy_timeout: float = 5.0
     """Seconds to wait for another process that writes."""
     now: Callable[[], float] = time.time
@@ -54,10 +54,10 @@ class SQLite(Struct, frozen=True, kw_only=True):
     def connect(self, deadline: float) -> Connection:
         """See `Driver.connect`."""
         if self.is_private:
-            make_private(self.path)  # Its log gets the mode of the file.
+            make_private(self.path)  # The write-ahead log gets the mode of the file.
         database = sqlite3.connect(self.path, timeout=self.busy_timeout, isolation_level=None)
         try:
-            database.text_factory = partial(str, encoding="utf-8", errors="replace")  # One damaged row hides no other.
+            database.text_factory = partial(str, encoding="utf-8", errors="replace")  # One damaged row hides no others.
             database.create_function("store_time", 0, self.now)
             for setting in self.settings:
                 self._set(database, f"PRAGMA {setting}")
@@ -68,12 +68,12 @@ class SQLite(Struct, frozen=True, kw_only=True):
         return _SQLiteConnection(database, self)
 
     def trouble(self, error: Exception) -> Trouble:
-        """See `Driver.trouble`. SQLite itself waits for other processes, and a full disk is full for all works."""
+        """See `Driver.trouble`. SQLite itself waits for other processes, and a full disk fails all works."""
         is_of_value = isinstance(error, sqlite3.DataError | sqlite3.IntegrityError | ValueError | OverflowError)
         return Trouble.VALUE if is_of_value else Trouble.LASTING
 
     def _set(self, database: sqlite3.Connection, pragma: str) -> None:
-        """Run a pragma. SQLite does not wait by itself for another process that turns the write-ahead log on."""
+        """Run a pragma, with retries: SQLite does not wait for another process that turns the write-ahead log on."""
         end = time.monotonic() + self.busy_timeout
         while True:
             try:
@@ -90,11 +90,11 @@ class SQLite(Struct, frozen=True, kw_only=True):
         if not self.application:  # The file may have tables of other programs.
             for (text,) in database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (self.table,)):
                 if self.mark not in text:
-                    raise DatabaseError(f"its table {self.table} has not {self.mark!r}: it is of another version")
+                    raise DatabaseError(f"its table {self.table} is of another version: it has no {self.mark!r}")
             for statement in self.create:
                 database.execute(statement)
         elif _is_empty(database):
-            database.execute("BEGIN IMMEDIATE")  # Only here: a file with tables may be read-only.
+            database.execute("BEGIN IMMEDIATE")  # Only for an empty file: a file with tables may be read-only.
             if _is_empty(database):
                 marks = f"PRAGMA application_id = {self.application}", f"PRAGMA user_version = {self.version}"
                 for statement in (*self.create, *marks):
@@ -108,7 +108,7 @@ class SQLite(Struct, frozen=True, kw_only=True):
 
 
 def _marks(database: sqlite3.Connection) -> tuple[int, int]:
-    """Return whose file it is, and the version of its tables."""
+    """Return the application id of the file, and the version of its tables."""
     names = ("application_id", "user_version")
     application, version = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return application, version
@@ -119,13 +119,13 @@ def _is_empty(database: sqlite3.Connection) -> bool:
 
 
 def commit(database: sqlite3.Connection) -> None:
-    """Make what was written durable. By this name, so that a test can kill the process before and after it."""
+    """Commit durably. Tests replace this function to kill the process before and after it."""
     database.execute("COMMIT")
 
 
 @lru_cache(maxsize=256)
 def _in_sqlite(statement: str, table: str, columns: tuple[str, ...] = ()) -> str:
-    """Return *statement* in the words of SQLite; its ``{rows}`` are one row of *columns*."""
+    """Return *statement* in the words of SQLite; ``{rows}`` is one row of *columns*."""
     marks = ", ".join(f"? AS {name}" for name in columns)
     words = {"table": table, "now": "store_time()", "position": "instr", "locked": "", "skip_locked": ""}
     return statement.format(**words, rows=f"(SELECT {marks}) AS new").replace("%s", "?")
@@ -144,7 +144,7 @@ class _SQLiteConnection:
     def each(self, statement: str, columns: Columns, rows: Sequence[Values], *, durable: bool = True) -> list[Row]:
         text, now = _in_sqlite(statement, self._driver.table, (*columns, "now")), self._driver.now()
         # Not `rowcount`: in some locales, Python 3.11 does not see that an INSERT writes.
-        return [found for row in rows for found in self._database.execute(text, (*row, now)).fetchall()]
+        return [result for row in rows for result in self._database.execute(text, (*row, now)).fetchall()]
 
     def begin(self, kind: Kind, deadline: float) -> None:
         self._check_in_place()
@@ -158,15 +158,15 @@ class _SQLiteConnection:
             self._database.execute("ROLLBACK")
 
     def rest(self) -> None:
-        """Empty the write-ahead log, which holds what was wiped, unless somebody else is using it."""
+        """Empty the write-ahead log, which holds the wiped bytes, unless another connection uses it."""
         if self.has_wiped:
-            # Nobody can write while this waits for those who read, and a backup may read for an hour.
+            # No process can write while this waits for readers, and a backup may read for an hour.
             with suppress(sqlite3.Error), self._patience(min(_PATIENCE, self._driver.busy_timeout)):
                 self.has_wiped = bool(self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
     @contextmanager
     def _patience(self, seconds: float) -> Iterator[None]:
-        """Wait no longer than *seconds* for others."""
+        """Wait no longer than *seconds* for other processes."""
         self._database.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
         try:
             yield
@@ -177,7 +177,7 @@ class _SQLiteConnection:
         self._database.close()
 
     def _check_in_place(self) -> None:
-        """Reject a file that is not the one that was opened: nobody would find what is written to that."""
+        """Reject a file that was removed or replaced: writes to the old file would be lost."""
         try:
             in_place = os.path.samestat(os.stat(self._driver.path), self._opened)  # noqa: PTH116 - `Path.stat` is slower
         except FileNotFoundError:
@@ -187,12 +187,12 @@ class _SQLiteConnection:
 
 
 def make_private(path: Path) -> None:
-    """Make the empty file *path* for its owner alone (mode 0600), unless it is there; its folder has to be.
+    """Create the empty file *path* with mode 0600, unless it exists; its folder must exist.
 
-    SQLite would make it as the umask allows. One that is there is not opened: to close it again would drop every lock
-    that this process has on it. Another process would then take a database that is in use for one that nobody uses,
-    and remove its write-ahead log, or roll back what is being written.
+    SQLite would create it with the mode of the umask. An existing file is not opened: closing it again would drop every
+    lock that this process has on it. Another process would then believe that the database is not in use, and remove its
+    write-ahead log, or roll back a running transaction.
     """
-    # One at a time: else the first could close the file after the second has found it, and SQLite has locked it.
+    # One at a time: otherwise the first could close the file after the second has seen it, and SQLite has locked it.
     with _MAKING, suppress(FileExistsError):
         os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,7 +1,7 @@
-"""Writes that take effect exactly once, also across the death of a process.
+"""Writes that take effect exactly once, even if the process dies.
 
-A record is one business fact that you name: ``create(..., once="table-7/1")``. It is kept before the first byte is
-sent, with its idempotency key and its exact bytes; the key is derived from the name, so that it is the same in every
+A record is one business fact that you name: ``create(..., once="table-7/1")``. The journal keeps it before the first
+byte is sent, with its idempotency key and its exact bytes. The key is derived from the name, so it is the same in every
 process.
 """
 

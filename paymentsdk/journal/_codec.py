@@ -1,4 +1,4 @@
-"""Records as rows of a table: the columns, and what stands in them."""
+"""Records as rows of a table: the columns and their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paymentsdk._validate import Seal, check_seals
 from paymentsdk.errors import describe
 from paymentsdk.journal._record import OPEN, Record, RecordState, StoredResponse
 
-#: What is given to a database. A plain tuple: sqlite3 takes a third longer for a named one.
+#: The values of a row. A plain tuple: sqlite3 takes a third longer for a named tuple.
 Values: TypeAlias = tuple[str | float | bytes | None, ...]
 
 logger = logging.getLogger("paymentsdk")
@@ -42,12 +42,12 @@ COLUMNS = {
     "reason": "text",
     "response": "bytea",
 }
-#: What never changes of a record stands in one column, in this order.
+#: The members of a record that never change share one column, in this order.
 _FIXED_NAMES = ("name", "operation", "base_url", "account", "path", "sensitive", "keyed", "not_after")
-#: What stands in a column of its own, as it is.
+#: The members that have a column of their own, unchanged.
 _PLAIN_NAMES = ("key", "seller", "owner", "lease_until", "begun", "updated", "digest", "reason")
 _fixed_of = attrgetter(*_FIXED_NAMES)
-#: What the column `sealed` says of a row whose headers are sealed, too: they may name the device of a payer.
+#: The value of `sealed` for a row whose headers are sealed, too: they may name the device of a payer.
 _WITH_HEADERS = 2
 _ENCODER = msgspec.msgpack.Encoder()
 _FIXED = msgspec.msgpack.Decoder(tuple[str, str, str, str | None, str, bool, bool, float])
@@ -56,10 +56,10 @@ _RESPONSE = msgspec.msgpack.Decoder(StoredResponse)
 
 
 class _Standing(Struct, frozen=True):
-    """What stands in the column ``response`` of an open row, which has no response: status 0, which 0.2 ignores.
+    """The column ``response`` of an open row, which has no response: status 0, which version 0.2 ignores.
 
-    The table can get no further column: 0.2 writes new rows as values of its row type (PostgreSQL) or without naming
-    their columns (SQLite), and both then fail.
+    The table cannot get another column. Version 0.2 writes new rows as values of its row type (PostgreSQL) or without
+    naming their columns (SQLite), and both would fail.
     """
 
     in_flight_until: float = 0.0
@@ -70,7 +70,7 @@ class _Standing(Struct, frozen=True):
 
 _STANDING = msgspec.msgpack.Decoder(_Standing)
 _standing_of = attrgetter("in_flight_until", "first_kept", "is_dated")
-#: What stands for nothing.
+#: A row with these values needs no `_Standing`.
 _PLAIN = _standing_of(_Standing())
 
 
@@ -78,8 +78,8 @@ class Codec:
     """Turns records into columns, and back.
 
     Args:
-        seal: Encrypts bodies that hold credentials of a payer, and their headers. Without it neither is kept.
-        unseal: Undoes *seal*.
+        seal: Encrypts bodies that hold credentials of a payer, and their headers. Without *seal*, neither is kept.
+        unseal: Decrypts them.
     """
 
     def __init__(self, seal: Seal | None, unseal: Seal | None) -> None:
@@ -87,17 +87,17 @@ class Codec:
         self._seal = seal
         self._unseal = unseal
         self.seals: bool = seal is not None
-        #: Records that were warned of.
+        #: Warnings that were logged before.
         self._warned: set[str] = set()
 
     def values(self, record: Record, lease: float | None = None) -> Values:
-        """Return the values of the columns of *record*, in their order: see ``COLUMNS``.
+        """Return the values of the columns of *record*, in the order of ``COLUMNS``.
 
-        Those of a new row have the length of its *lease* in place of its end.
+        For a new row, give *lease*: `lease_until` is then the length of the lease, not its end.
         """
         body, headers, sealed = record.body, _ENCODER.encode(record.headers) if record.headers else None, 0
         if record.sensitive:
-            # 0.2 cannot read a row whose headers are sealed; it leaves the row to this version.
+            # Version 0.2 cannot read a row whose headers are sealed; it leaves the row to this version.
             sealed = 0 if self._seal is None else _WITH_HEADERS if headers else 1
             body, headers = self._sealed(body), self._sealed(headers)
         return (
@@ -119,7 +119,7 @@ class Codec:
         )
 
     def record(self, values: Sequence[Any]) -> Record:
-        """Return the record that a row keeps; of one that nobody can read, what is known, for a person to look at."""
+        """Return the record of a row. If the row is unreadable, return the part that can be read, for a person."""
         row = dict(zip(COLUMNS, values, strict=True))
         plain: dict[str, Any] = {name: row[name] for name in _PLAIN_NAMES}
         body, headers, key = row["body"], row["headers"], row["key"]
@@ -144,29 +144,29 @@ class Codec:
         return None if plain is None or self._seal is None else self._seal(plain)
 
     def _unsealed(self, sealed: bytes | None, name: str) -> bytes | None:
-        """Return what was sealed; `None` if it cannot be had, as of a key that was discarded: the others are read."""
+        """Return the decrypted bytes; `None` if that fails, as with a discarded key: other records stay readable."""
         try:
             return None if sealed is None or self._unseal is None else self._unseal(sealed)
-        except Exception as error:  # noqa: BLE001 - of whatever seals
+        except Exception as error:  # noqa: BLE001 - a caller's function may raise anything
             self._warn(f"the body of the record {name} cannot be unsealed", error)
             return None
 
-    def _response(self, kept: bytes | None, name: str) -> StoredResponse | None:
+    def _response(self, column: bytes | None, name: str) -> StoredResponse | None:
         try:
-            return None if kept is None else _RESPONSE.decode(kept)
+            return None if column is None else _RESPONSE.decode(column)
         except ValueError as error:
             self._warn(f"the response of the record {name} cannot be read", error)
             return None
 
-    def _warn(self, what: str, error: Exception) -> None:
-        """Warn once: the row is read again and again."""
-        if what not in self._warned:
-            self._warned.add(what)
-            logger.warning("%s: %s", what, describe(error))
+    def _warn(self, problem: str, error: Exception) -> None:
+        """Log a warning once, since the row is read many times."""
+        if problem not in self._warned:
+            self._warned.add(problem)
+            logger.warning("%s: %s", problem, describe(error))
 
 
 def response_column(row: Record) -> bytes | None:
-    """Return the response of *row* as it is kept, or what is kept in its place."""
+    """Return the value of the column ``response``: the response of *row*, or its `_Standing`."""
     if (standing := _standing_of(row)) != _PLAIN and row.state in OPEN:
         return _ENCODER.encode(_Standing(*standing))
     return None if row.response is None else _ENCODER.encode(row.response)
@@ -174,5 +174,5 @@ def response_column(row: Record) -> bytes | None:
 
 @lru_cache(maxsize=10_000)
 def id_of(key: str) -> int:
-    """Return the number by which the row of *key* is found: its index is a third of one over the keys."""
+    """Return the number that finds the row of *key*. An index of numbers is a third the size of one over keys."""
     return int.from_bytes(sha256(key.encode()).digest()[:8], "big") >> 1

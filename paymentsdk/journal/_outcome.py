@@ -25,23 +25,23 @@ R = TypeVar("R")
 
 #: The header fields of a response that are kept; others may hold credentials.
 _KEPT_HEADERS = ("Content-Type", "Date", "X-Request-Id")
-#: The reason of a record that is done, and whose response was not kept as it came.
+#: The reason of a record that is done, and whose response was changed before it was kept.
 _MASKED = f"the response repeats a credential; {MASK} was kept in its place"
 
 
 class Outcome(Struct, frozen=True):
-    """What has become of a record."""
+    """The outcome of a record."""
 
     state: RecordState
     row: Record
-    """The row as it is now, as far as known."""
+    """The row as it is now, as far as this process knows."""
     reason: str = ""
     is_own: bool = True
-    """Whether this call has found it out itself; if not, the row says it."""
+    """Whether this call has found the outcome itself; if not, the row had it already."""
     result: Result[Any] | None = None
-    """What this call has found out, if the write is done."""
+    """The result of this call, if the write is done."""
     error: PaymentsError | None = None
-    """What this call raises."""
+    """The error that this call raises."""
     attempts: int = 0
 
 
@@ -54,7 +54,7 @@ def resolution_of(call: Call[B, R], row: Record, end: Result[R] | PaymentsError)
         return Resolution(state=RecordState.DONE, reason=reason, response=response)
     if isinstance(end, OutcomeUnknown):
         return Resolution(state=RecordState.UNKNOWN, reason=end.reason, in_flight=_in_flight(call))
-    # Without a response, an `APIError` is of the refresh of the token.
+    # Without a response, an `APIError` comes from the refresh of the token.
     if isinstance(end, APIError) and (last := call.last_response) is not None:
         kind = classify_response(call.operation.errors, end.status, end.code, end.codes)
         if kind not in TURNED_AWAY:
@@ -65,9 +65,9 @@ def resolution_of(call: Call[B, R], row: Record, end: Result[R] | PaymentsError)
 
 
 def _in_flight(call: Call[B, R]) -> float:
-    """Return the seconds for which an attempt that timed out may still take effect: in all, twice as long as it had.
+    """Return the seconds for which an attempt that timed out may still take effect: twice its timeout, from its start.
 
-    0 if there was none, or if the last attempt began after that.
+    0 if no attempt timed out, or if the last attempt began after that time.
     """
     timed_out_from = call.history.timed_out_from if call.history is not None else None
     if timed_out_from is None:
@@ -77,25 +77,25 @@ def _in_flight(call: Call[B, R]) -> float:
 
 
 def _stored(status: int, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> StoredResponse:
-    """Return what is kept of a response: without *secrets*, where it repeats them."""
-    kept = {}
+    """Return the part of a response that is kept, with *secrets* masked where the response repeats them."""
+    fields = {}
     for name in _KEPT_HEADERS:
         if (value := header(headers, name)) is not None:
-            kept[name] = value
-    return StoredResponse(status, kept, read_scrubbed(bytes(body), secrets)[1] if secrets else bytes(body))
+            fields[name] = value
+    return StoredResponse(status, fields, read_scrubbed(bytes(body), secrets)[1] if secrets else bytes(body))
 
 
 def kept_result(outcome: Outcome, intent: Intent[B, R], call: Callable[[], Call[B, R]], elapsed: float) -> Result[R]:
-    """Return the result that the record keeps, or raise the error that it stands for.
+    """Return the result that the record keeps, or raise the error that the record stands for.
 
     Args:
-        outcome: What has become of the record.
-        intent: What the caller wants.
+        outcome: The outcome of the record.
+        intent: The caller's request.
         call: Makes a call, for the credentials that no error may show.
-        elapsed: Seconds since the caller asked.
+        elapsed: Seconds since the caller began.
 
     Raises:
-        PaymentsError: Whatever it stands for besides a result.
+        PaymentsError: The error that the record stands for, if it has no result.
     """
     operation, row = intent.operation, outcome.row
     error = outcome.error or _kept(outcome, intent, call, elapsed)
@@ -109,19 +109,19 @@ def kept_result(outcome: Outcome, intent: Intent[B, R], call: Callable[[], Call[
     try:
         raise error.with_traceback(None)
     finally:
-        del error  # As in `Call.run`.
+        del error  # Breaks a reference cycle (CONTRIBUTING: cycles).
 
 
 def _kept(
     outcome: Outcome, intent: Intent[B, R], call: Callable[[], Call[B, R]], elapsed: float
 ) -> Result[R] | PaymentsError:
-    """Return what the row says."""
+    """Return the result or the error that the row stands for."""
     row, response, reason = outcome.row, outcome.row.response, outcome.reason
     match outcome.state:
         case RecordState.DONE if response is not None:
             try:
                 value, anomalies = intent.operation.decode(response.body)
-            except ValueError as unreadable:  # By what the operation is declared to return now.
+            except ValueError as unreadable:  # The operation's declared result may have changed since.
                 return OutcomeUnknown(f"it is done; its response cannot be read: {unreadable}")
             return Result(
                 value=value,

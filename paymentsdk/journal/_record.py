@@ -1,10 +1,10 @@
-"""A record: one write that a caller named, its request, and what is known of it; and every rule about it. Pure.
+"""A record, and every rule about it: one write that a caller named, its request, and its state. Pure functions.
 
-The journals, `_run.py`, recovery and the documentation use these rules; no other file decides what may follow a state.
-Start with `on_begin` (what a call does with the record that it finds) and `may_replace` (who may replace a state).
+The journals, `_run.py`, recovery and the documentation use these rules. No other file decides which state may follow.
+Start with `on_begin` (what a call does with an existing record) and `may_replace` (who may replace a state).
 
 There are two clocks. *Platform time* comes from the ``Date`` of the platform's responses: the platform counts the 24
-hours of a key by it. *Store time* is the clock of the database. Leases run by store time alone. A record has an age by
+hours of a key by it. *Store time* is the clock of the database. Leases use store time alone. A record has an age by
 each clock, as far as it is known, and the larger age counts: one clock may be wrong.
 """
 
@@ -14,25 +14,25 @@ from hashlib import sha256
 
 from msgspec import Struct, structs
 
-#: As a limit: more records than a journal has.
+#: A limit above the number of records in any journal.
 NO_LIMIT = 2**31 - 1
-#: Seconds by which the machines of a platform, or of a database, may disagree before its time counts as having gone
-#: back.
+#: Seconds by which the machines of a platform, or of a database, may disagree. A larger step back means that the clock
+#: has gone back.
 TOLERANCE = 60.0
 
 
 class RecordState(StrEnum):
-    """What is known of a record."""
+    """The state of a record."""
 
-    #: Its owner is about to send it, or has sent it: only the living owner can tell.
+    #: Its owner is about to send it, or has sent it: only the living owner knows which.
     PENDING = "pending"
     #: An owner works on it, and an earlier attempt may have taken effect.
     SENT = "sent"
-    #: Nobody works on it, and it may have taken effect.
+    #: No owner works on it, and it may have taken effect.
     UNKNOWN = "unknown"
-    #: Nobody works on it, nothing was sent, and recovery is to send it.
+    #: No owner works on it, nothing was sent, and recovery will send it.
     DEFERRED = "deferred"
-    #: Nothing was sent, or the platform turned it away. Nothing will be sent unless the caller asks once more.
+    #: Nothing was sent, or the platform turned it away. Nothing will be sent unless the caller calls again.
     NOT_SENT = "not_sent"
     #: The platform rejected it.
     REFUSED = "refused"
@@ -50,12 +50,12 @@ _S = RecordState
 HELD = frozenset({_S.PENDING, _S.SENT})
 #: Recovery works on these once they have no living owner.
 OPEN = frozenset({_S.PENDING, _S.SENT, _S.UNKNOWN, _S.DEFERRED})
-#: What became of these is final, but for a late ``DONE``: their bytes are not needed to send them once more.
+#: The outcome of these is final, except for a late ``DONE``. Their bytes are not needed for another attempt.
 CLOSED = frozenset(_S) - OPEN
 
 
 class Action(StrEnum):
-    """What a call does with the record that it found."""
+    """What a call does with an existing record."""
 
     SEND = "send"
     IN_PROGRESS = "raise InProgress"
@@ -73,83 +73,83 @@ WITHOUT_TRACE = frozenset({_S.NOT_SENT, _S.EXPIRED, _S.DEFERRED})
 
 
 class StoredResponse(Struct, frozen=True):
-    """The platform's response; or, where a look-up has found what became of the write, one that says the same."""
+    """The platform's response, or an equivalent response that a look-up made from what it has read."""
 
     status: int
     """The HTTP status code."""
     headers: Mapping[str, str] = {}
     """The header fields that are kept."""
     body: bytes = b""
-    """Its bytes, as they came, but for credentials, which are masked."""
+    """The bytes of the body as received; credentials are masked."""
 
     def __repr__(self) -> str:
         return f"StoredResponse({self.status}, body=<{len(self.body)} bytes>)"
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """One business fact, the request that states it, and what is known of it.
+    """One business fact, the request that states it, and its state.
 
-    Its ``repr`` leaves out the body and the headers, which may hold credentials of a payer. One that is ``sensitive``
+    Its ``repr`` leaves out the body and the headers, which may hold credentials of a payer. A ``sensitive`` record
     cannot be pickled.
     """
 
     key: str
     """The idempotency key, which is also the identity of the record; see ``derive_key``."""
     name: str
-    """What the caller named it by: ``once=``."""
+    """The caller's name of the record: ``once=``."""
     operation: str
-    """``"orders.create"``; ``"unreadable"`` where the row cannot be read: then its key stands for its name, and nothing
-    else is known but its seller, its state and its times."""
+    """The name of the operation, such as ``"orders.create"``. ``"unreadable"`` if the row cannot be read: then its key
+    stands for its name, and only its seller, its state and its times are known."""
     base_url: str
-    """The platform that it was, or is to be, sent to."""
+    """The platform that the record is sent to."""
     seller: str
-    """The seller's user id on the platform, or the name of the account where a `Signer` signs. No other seller's token
-    ever sends this record."""
+    """The seller's user id on the platform; with a `Signer`, the name of the account. Only this seller's token sends
+    this record."""
     account: str | None = None
     """The local name of the seller: ``client.account(name)``."""
     path: str
     """The path with its values and its query, below the base URL."""
     headers: Mapping[str, str] = {}
-    """The header fields that the call was given; those of the client are not kept, as they may be credentials."""
+    """The header fields of the call itself. Header fields of the client may be credentials, so they are not kept."""
     body: bytes | None
-    """The exact bytes; ``None`` once they were wiped, or if they must not be kept: see ``recoverable``."""
+    """The exact bytes; ``None`` if they were wiped or must not be kept: see ``recoverable``."""
     digest: bytes
-    """SHA-256 of method, path and body: says whether another call has the same bytes."""
+    """SHA-256 of method, path and body: shows whether another call has the same bytes."""
     sensitive: bool = False
-    """Whether the body holds credentials of a payer: it is kept only if the journal can seal it."""
+    """Whether the body holds credentials of a payer. The journal keeps such a body only if it can seal it."""
     keyed: bool = True
     """Whether the operation takes the key. If not, the record is never sent a second time."""
     begun: float
-    """When the caller asked for it: in platform time, or by the machine's clock; see ``is_dated``."""
+    """When the caller began it: in platform time, or by the machine's clock; see ``is_dated``."""
     not_after: float
-    """No attempt begins at or after this moment, which is on the clock of ``begun``, nor at that age by store time."""
+    """No attempt begins at or after this moment, on the clock of ``begun``, or at the same age by store time."""
     is_dated: bool = True
-    """Whether ``begun`` is platform time. It is not if no response had told the platform's time yet."""
+    """Whether ``begun`` is platform time. ``False`` if no response had given the platform's time by then."""
     state: RecordState = RecordState.PENDING
-    """What is known of it."""
+    """The state of the record."""
     owner: str = ""
-    """Who works on it: a call, or a claim, of a process; empty for nobody."""
+    """The owner that works on it: a call or a claim of a process; empty for no owner."""
     lease_until: float = 0.0
-    """Until when nobody else may work on it, in store time."""
+    """The end of the owner's lease, in store time."""
     in_flight_until: float = 0.0
-    """Until when an attempt that was cut may still take effect, in store time; 0 for none."""
+    """Until when an aborted attempt may still take effect, in store time; 0 if there is no such attempt."""
     updated: float = 0.0
     """When the row was last written, in store time."""
     first_kept: float = 0.0
-    """When it was first written, in store time; 0 as long as that is ``updated``."""
+    """When the row was first written, in store time; 0 while that equals ``updated``."""
     reason: str = ""
     """Why it is in this state, in words."""
     response: StoredResponse | None = None
-    """What the platform responded; of ``DONE`` and ``REFUSED``."""
+    """The platform's response, for ``DONE`` and ``REFUSED``."""
 
     @property
     def is_open(self) -> bool:
-        """Whether recovery still has to work on it; else it is closed, but for a late ``DONE``."""
+        """Whether the record is open: recovery still has to work on it. Otherwise only a late ``DONE`` changes it."""
         return self.state in OPEN
 
     @property
     def recoverable(self) -> bool:
-        """Whether recovery can send it by itself: of what takes no key, only what was not sent before."""
+        """Whether recovery can send it by itself. Without a key, that needs a record that was not sent before."""
         return self.body is not None and (self.keyed or self.state is RecordState.DEFERRED)
 
     def __repr__(self) -> str:
@@ -168,34 +168,34 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """What became of a record, as its owner found out."""
+    """The outcome of a record, as its owner reports it."""
 
     state: RecordState
-    """The state that it leads to."""
+    """The new state."""
     reason: str = ""
-    """Why, in a word or two; empty for a response that says it all."""
+    """Why, in a word or two; empty if the response says it."""
     response: StoredResponse | None = None
-    """The platform's response; `None` if none came."""
+    """The platform's response; `None` without a response."""
     in_flight: float = 0.0
-    """Seconds for which an attempt that was cut may still take effect, from now on; 0 for none."""
+    """Seconds from now for which an aborted attempt may still take effect; 0 if there is no such attempt."""
 
 
 def is_readable(row: Record) -> bool:
-    """Whether *row* says what was to be sent: all but those that nobody can read have an address."""
+    """Return whether the request in *row* can be read: only unreadable rows have no base URL."""
     return bool(row.base_url)
 
 
 def digest(method: str, path: str, body: bytes) -> bytes:
-    """Return what tells the bytes of one request from those of another."""
+    """Return the digest of a request: it differs if method, path or body differ."""
     return sha256(f"{method}\0{path}\0".encode() + body).digest()
 
 
 def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> bool:
-    """Whether *owner* may replace the state of *row* by *state* at *now*, in store time.
+    """Return whether *owner* may replace the state of *row* by *state* at *now*, in store time.
 
-    ``DONE`` replaces every other state, and nothing replaces ``DONE``. A caller may begin again what was not sent.
-    Whoever finds an open row without a living owner may take it over, and a person may then abandon it. The owner alone
-    settles a row. Whoever took a row over cannot know that nothing was sent, so it cannot settle that.
+    ``DONE`` replaces every other state, and nothing replaces ``DONE``. A caller may begin a record again if nothing was
+    sent. Any process may take over an open row without a living owner, and a person may then abandon it. Only the owner
+    settles a row. An owner that took a row over cannot know that nothing was sent, so it cannot settle the row as such.
     """
     before = row.state
     if state is _S.DONE or (before, state) == (_S.NOT_SENT, _S.PENDING):
@@ -209,14 +209,14 @@ def may_replace(row: Record, state: RecordState, *, owner: str, now: float) -> b
 
 
 def on_begin(row: Record, new: Record, now: float) -> Action:
-    """Return what the call of *new* does with the *row* that it finds under its name at *now*, in store time."""
+    """Return what the call of *new* does with the *row* of its name at *now*, in store time."""
     if row.digest != new.digest:
         return Action.CONFLICT
     if row.state in HELD and row.lease_until > now:
         return Action.IN_PROGRESS
     if row.state in _ON_BEGIN:
         return _ON_BEGIN[row.state]
-    # Declared anew, an operation may not take the key any more: what may have been sent is not sent again.
+    # A new declaration of the operation may no longer take the key: a record that may have been sent is not resent.
     return Action.RESUME if row.keyed and new.keyed else Action.UNKNOWN
 
 
@@ -231,13 +231,13 @@ _ON_BEGIN = {
 
 
 def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -> tuple[Action, Record]:
-    """Decide what the call of *new* does with the *row* that it finds, and return the row as it has to be kept.
+    """Decide what the call of *new* does with the existing *row*, and return the row as it must be kept.
 
     A journal calls this in the transaction that has read *row*, and writes the row unless it is the same object.
 
     Args:
-        row: What is kept under the key of *new*; ``None`` if nothing is.
-        new: The record that is begun, with its owner.
+        row: The row with the key of *new*; ``None`` if there is no such row.
+        new: The record to begin, with its owner.
         now: Seconds on the clock of the leases.
         lease: Seconds for which the owner holds the row.
     """
@@ -245,7 +245,7 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
         return Action.SEND, structs.replace(new, lease_until=now + lease, updated=now)
     row = restart_lease(row, now)
     if row.digest == new.digest and row.owner == new.owner and row.state in HELD:
-        # It has written this before, and did not hear of it: the commit was lost, or took too long.
+        # This owner has written the row before, but the confirmation of the commit was lost or late.
         is_new = row.state is RecordState.PENDING
         held = structs.replace(new if is_new else row, lease_until=now + lease, updated=now)
         return Action.SEND if is_new else Action.RESUME, held
@@ -260,8 +260,8 @@ def begin_record(row: Record | None, new: Record, *, now: float, lease: float) -
 def restart_lease(row: Record, now: float) -> Record:
     """Return *row* with its times counted from *now* if it was written later than that: the clock has gone back.
 
-    Until the clock had caught up, which may be days, nobody could work on what a dead process has left. Its owner, if
-    it lives, has no more than that: it counts the lease on a clock that never goes back.
+    Otherwise no process could work on the records of a dead process until the clock had caught up, perhaps for days.
+    The owner, if it lives, does not exceed its lease: it counts the lease on a clock that never goes back.
     """
     if row.state not in {*HELD, RecordState.UNKNOWN} or row.updated <= now + TOLERANCE:
         return row
@@ -270,15 +270,15 @@ def restart_lease(row: Record, now: float) -> Record:
 
 
 def _rewritten(row: Record, now: float, **changes: object) -> Record:
-    """Return *row* with *changes*, as it is written *now*, in store time."""
+    """Return *row* with *changes*, written *now*, in store time."""
     return structs.replace(row, first_kept=row.first_kept or row.updated, updated=now, **changes)
 
 
 def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: float, lease: float) -> Record:
-    """Return *row* as a recovery leaves it that claims it for *owner*: in the hands of *owner*, if it is free.
+    """Return *row* as a claim of *owner* leaves it: taken over if it is free.
 
-    That is of one of *sellers*, open, without a living owner, and can be sent (``Record.recoverable``). What *owner*
-    holds already, it keeps.
+    A row is free if it is open, belongs to one of *sellers*, has no living owner and can be sent
+    (``Record.recoverable``). A row that *owner* already holds stays unchanged.
     """
     if row.owner == owner or row.seller not in sellers:
         return row
@@ -289,13 +289,13 @@ def claim_record(row: Record, *, sellers: Collection[str], owner: str, now: floa
 
 
 def take_over(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:
-    """Return an open *row* without a living owner as *owner* takes it over.
+    """Return an open *row* without a living owner, taken over by *owner*.
 
-    It may have been sent, unless its owner wrote that nothing was. Not recoverable without its *body*.
+    The row may have been sent, unless its owner wrote that nothing was sent. *body* replaces a body that was not kept.
     """
     state = RecordState.PENDING if row.state is RecordState.DEFERRED else RecordState.SENT
-    kept = body if row.body is None else row.body
-    return _rewritten(row, now, state=state, owner=owner, lease_until=now + lease, body=kept)
+    content = body if row.body is None else row.body
+    return _rewritten(row, now, state=state, owner=owner, lease_until=now + lease, body=content)
 
 
 def renew_lease(row: Record, *, owner: str, now: float, lease: float) -> Record:
@@ -306,10 +306,10 @@ def renew_lease(row: Record, *, owner: str, now: float, lease: float) -> Record:
 
 
 def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: float) -> Record:
-    """Return *row* as *resolution* leaves it; unchanged where *owner* may not replace its state.
+    """Return *row* as *resolution* leaves it; unchanged if *owner* may not replace its state.
 
-    A rejection is believed only if its attempt began when no attempt that was cut could take effect any more; else the
-    row is ``UNKNOWN``. No attempt begins before its owner has written the row: ``updated`` is not after its beginning.
+    A rejection counts only if its attempt began when no aborted attempt could still take effect. Otherwise the row is
+    ``UNKNOWN``. Each attempt begins after its owner has written the row, so it begins at ``updated`` or later.
     """
     in_flight_until = max(row.in_flight_until, now + resolution.in_flight if resolution.in_flight else 0.0)
     if resolution.state is RecordState.REFUSED and in_flight_until > row.updated:
@@ -319,7 +319,7 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
         return row
     is_closed = resolution.state in CLOSED
     wiped = row.sensitive and is_closed
-    # What an age needs is kept as long as it counts: in the place of the response.
+    # The column `response` keeps the values of an age while the row is open; a closed row needs them no more.
     return structs.replace(
         row,
         headers={} if wiped else row.headers,
@@ -337,17 +337,17 @@ def resolve_record(row: Record, resolution: Resolution, *, owner: str, now: floa
 
 
 def tombstone(row: Record) -> Record:
-    """Return what retention leaves of a closed *row*: enough to see a second use of its name."""
+    """Return the tombstone of a closed *row*: enough to see a second use of its name."""
     return structs.replace(row, headers={}, body=None, response=None)
 
 
 #: Why a record is not sent any more.
 TOO_LATE = "the time in which it may be sent (not_after) is over"
-AGE_UNKNOWN = "it was written later than it is now: a clock is wrong, so that its age is not known"
+AGE_UNKNOWN = "it was written in the future: a clock is wrong, so its age is unknown"
 
 
 def barred(record: Record, *ages: float) -> str:
-    """Return why no attempt at *record* may begin, which is so old by several clocks; empty if one may."""
+    """Return why no attempt at *record* may begin, given its *ages* by several clocks; empty if one may begin."""
     if min(ages) < -TOLERANCE:
         return AGE_UNKNOWN
     return "" if max(ages) < record.not_after - record.begun else TOO_LATE

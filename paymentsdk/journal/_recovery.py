@@ -1,6 +1,6 @@
-"""Recovery: take over the records that dead processes have left open, and send what they keep, as `_run.py` does it.
+"""Recovery: take over the open records of dead processes, and send them with `_run.py`.
 
-A record that may not be sent any more is looked up, if its operation says how.
+A record that may not be sent any more is looked up, if its operation declares a look-up.
 """
 
 from __future__ import annotations
@@ -35,31 +35,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("paymentsdk")
 
-#: Records that are carried out at once: as many requests are in flight.
+#: Records that recovery works on at the same time, and so requests in flight.
 BATCH = 16
-#: Seconds between two tries at a record that may be sent, at most, and at one that can only be looked up.
+#: The longest pause, in seconds, before a record that may be sent, and before a record that can only be looked up.
 _LONGEST, _LONGEST_AFTER = 60.0, 3600.0
 
 
 class Backoff(Struct, eq=False):
-    """When background recovery tries a record again that stayed open: each time after twice as long.
+    """When background recovery retries a record that stayed open: the pause doubles each time.
 
-    At first at the next turn; at most a minute apart while it may be sent, and an hour once it can only be looked up.
+    The first retry is at the next turn. The pause is at most a minute while the record may be sent, and at most an hour
+    once it can only be looked up.
     """
 
     now: Callable[[], float]
     every: float
     pauses: dict[str, tuple[float, float]] = {}
-    """By key: when the record is due, and how long the pause before that was."""
+    """By key: when the record is due, and the length of its last pause."""
 
     def due(self, rows: Sequence[Record]) -> list[Record]:
-        """Return those *rows* that are to be tried now; forget the records that are closed."""
+        """Return the *rows* that are due now; forget the pauses of closed records."""
         now, keys = self.now(), {row.key for row in rows}
         self.pauses = {key: pause for key, pause in self.pauses.items() if key in keys}
         return [row for row in rows if self.pauses.get(row.key, (0.0, 0.0))[0] <= now]
 
     def stayed_open(self, record: Record, platform_time: float | None) -> None:
-        """Note that *record* was tried, and is still open."""
+        """Note that *record* is still open after a try."""
         is_over = platform_time is not None and not record.begun - TOLERANCE <= platform_time < record.not_after
         _, before = self.pauses.get(record.key, (0.0, self.every / 2))
         pause = min(2 * before, _LONGEST_AFTER if is_over else _LONGEST)
@@ -71,36 +72,36 @@ class Recovery(HiddenRepr, Struct, eq=False):
 
     journaling: Journaling
     engine_of: Callable[[str | None], Engine]
-    """Returns what sends for an account, by its name; `None` for the client itself."""
+    """Returns the engine of an account, by its name; `None` is the client itself."""
     operations: Mapping[str, Operation[object, object]]
-    """Those of the client, by name."""
+    """The operations of the client, by name."""
     observers: tuple[Observer, ...]
     backoff: Backoff | None = None
-    """Which records are due; all of them by default."""
+    """Which records are due; by default all of them."""
     engines: dict[str, Engine] = {}
     """By the user id on the platform."""
     own_engines: dict[tuple[str | None, str], Engine] = {}
-    """By account and user id: a seller may have several accounts, each with a token of its own."""
+    """By account and user id: a seller may have several accounts, each with its own token."""
     finished: set[str] = set()
     """The keys of the records that were carried out."""
     resolved: dict[RecordState, int] = field(default_factory=Counter)
     problems: list[str] = []
 
     async def run(self, progress: Callable[[RecoverySummary], None] | None = None) -> RecoverySummary:
-        """Carry out what is open, batch by batch, and return what has become of it.
+        """Carry out the open records, batch by batch, and return the results.
 
         Raises:
-            JournalUnavailable: The journal does not respond; what was finished before stays so.
+            JournalUnavailable: The journal does not respond. Records that were finished before stay finished.
         """
         journal = self.journaling.journal
-        known = await journal.records(OPEN, limit=NO_LIMIT)
-        rows = known if self.backoff is None else self.backoff.due(known)
+        open_rows = await journal.records(OPEN, limit=NO_LIMIT)
+        rows = open_rows if self.backoff is None else self.backoff.due(open_rows)
         await self._find_sellers({row.account for row in rows if states.is_readable(row)})
         for start in range(0, len(rows), BATCH):
             await self._carry_out(rows[start : start + BATCH])
             if progress is not None:
                 progress(self._summary())
-        still_open = await journal.records(OPEN, limit=NO_LIMIT) if self.finished else known
+        still_open = await journal.records(OPEN, limit=NO_LIMIT) if self.finished else open_rows
         now = self.journaling.platform_clock.now()
         oldest = max(0.0, now - min(row.begun for row in still_open)) if still_open and now is not None else None
         count = Counter(row.state for row in still_open)
@@ -110,11 +111,11 @@ class Recovery(HiddenRepr, Struct, eq=False):
             progress(summary)
         return summary
 
-    def _summary(self, left: tuple[Record, ...] = ()) -> RecoverySummary:
-        return RecoverySummary(resolved=dict(self.resolved), left=left, problems=tuple(self.problems))
+    def _summary(self, still_open: tuple[Record, ...] = ()) -> RecoverySummary:
+        return RecoverySummary(resolved=dict(self.resolved), left=still_open, problems=tuple(self.problems))
 
     async def _find_sellers(self, accounts: set[str | None]) -> None:
-        """Learn the user ids of *accounts*, and the platform's time; several at once, as a token may take long."""
+        """Get the user ids of *accounts*, and the platform's time; in parallel, as a token may take long."""
         turns = asyncio.Semaphore(BATCH)
 
         async def find(account: str | None) -> None:
@@ -131,14 +132,14 @@ class Recovery(HiddenRepr, Struct, eq=False):
         await asyncio.gather(*map(find, accounts))
 
     async def _carry_out(self, rows: Sequence[Record]) -> None:
-        """Take over those *rows* that have no living owner and that this client can send, and carry them out."""
-        await asyncio.sleep(0)  # There may be thousands.
+        """Take over the *rows* that have no living owner and that this client can send, and carry them out."""
+        await asyncio.sleep(0)  # There may be thousands of rows, which must not block the event loop.
         requests = {row.key: request for row in rows if (request := self._request(row)) is not None}
         if not requests:
             return
         journaling = self.journaling
         since, owner = journaling.platform_clock.moment(), journaling.owner()
-        turn = await journaling.acquire(owner)  # To close the client waits for it.
+        turn = await journaling.acquire(owner)  # Closing the client waits for this turn.
         sellers, keys = tuple(self.engines), tuple(requests)
         claim = asyncio.ensure_future(journaling.journal.claim(sellers, owner=owner, lease=LEASE, keys=keys))
         try:
@@ -151,14 +152,14 @@ class Recovery(HiddenRepr, Struct, eq=False):
             journaling.release(owner, turn)
 
     def _request(self, record: Record) -> tuple[Engine, Intent[object, object]] | None:
-        """Return the request of *record* and who sends it; what this client cannot send is not held."""
+        """Return the request of *record* and the engine that sends it; `None` if this client cannot send it."""
         engine = self.own_engines.get((record.account, record.seller)) or self.engines.get(record.seller)
         if not states.is_readable(record):
             self._add_problem(_named(record, record.reason))
         elif engine is not None and record.recoverable:
             try:
                 return engine, kept_intent(engine, self.operations, record)
-            except Exception as error:  # noqa: BLE001 - rules of somebody else's operation may raise anything
+            except Exception as error:  # noqa: BLE001 - a caller's operation may raise anything
                 self._add_problem(_named(record, describe(error)))
         self._put_off(record)
         return None
@@ -168,7 +169,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
         turn = await journaling.acquire(row.key)
         self.finished.add(row.key)
         try:
-            # What could not be sent this time is sent by the next recovery.
+            # A record that could not be sent is left to the next recovery.
             outcome = await JournaledCall(journaling, engine, intent, LEASE, defer=True).carry_on(row, since)
         except InProgress as error:
             self.finished.discard(row.key)
@@ -188,7 +189,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
             self.backoff.stayed_open(record, self.journaling.platform_clock.now())
 
     async def _let_go(self, claim: Awaitable[Sequence[Record]]) -> None:
-        """Leave to the next recovery what this one, which was cancelled, has claimed and not begun."""
+        """Release the claimed rows that this recovery, which was cancelled, has not begun."""
         journal = self.journaling.journal
         for row in await claim:
             if row.key not in self.finished:
@@ -207,18 +208,18 @@ def _named(record: Record, problem: str) -> str:
 def kept_intent(
     engine: Engine, operations: Mapping[str, Operation[object, object]], record: Record
 ) -> Intent[object, object]:
-    """Return the request of *record*, to its very address: its key stands for that request alone.
+    """Return the request of *record*, with exactly the address that was kept: its key belongs to that request alone.
 
     Raises:
-        RequestInvalid: It is not of this client, or its bytes are not those that its digest was made of.
-        ValueError: Its bytes are no JSON.
+        RequestInvalid: The record is not of this client, or its bytes do not match its digest.
+        ValueError: Its bytes are not JSON.
     """
     settings, operation = engine.settings, operations.get(record.operation)
     if operation is None or operation.keyed != record.keyed or record.base_url != settings.base_url:
-        raise RequestInvalid("record", f"{record.operation} of {record.base_url} is not of this client")
+        raise RequestInvalid("record", f"{record.operation} of {record.base_url} does not belong to this client")
     values = _path_values(operation, record.path)
     if values is None or record.digest != states.digest(operation.method, record.path, record.body or b""):
-        raise RequestInvalid("record", f"what was kept is no request of {operation.name}, or not what was sent")
+        raise RequestInvalid("record", f"its bytes are no request of {operation.name}, or do not match its digest")
     if settings.timeout.attempt is None and settings.timeout.total is None:
         raise RequestInvalid("timeout", "must be bounded to send a record: its lease has to outlive it")
     body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
@@ -228,7 +229,7 @@ def kept_intent(
 
 
 def _path_values(operation: Operation[object, object], path: str) -> dict[str, str] | None:
-    """Return the values that *path* has in the places of the operation's placeholders; `None` if it is another path."""
+    """Return the values of the operation's placeholders in *path*; `None` if *path* does not match the operation."""
     pattern = re.escape(operation.path)
     for name in operation.path_names:
         pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>[^/]+)", 1).replace(rf"\{{{name}\}}", f"(?P={name})")
@@ -240,7 +241,7 @@ def _path_values(operation: Operation[object, object], path: str) -> dict[str, s
 async def repeatedly(
     recover: Callable[[], Awaitable[object]], sleep: Callable[[float], Awaitable[None]], every: float
 ) -> AsyncIterator[None]:
-    """Call *recover* now and *every* so many seconds, in a task of its own; what it raises is logged."""
+    """Call *recover* now and then every *every* seconds, in a task of its own; errors are logged."""
 
     async def loop() -> None:
         while True:
@@ -249,7 +250,7 @@ async def repeatedly(
             except PaymentsError as error:
                 logger.warning("recovery: %s", describe(error))
             except Exception:
-                logger.exception("recovery failed, and goes on")
+                logger.exception("recovery failed; it will be repeated")
             await sleep(every)
 
     task = asyncio.ensure_future(loop())
@@ -257,4 +258,4 @@ async def repeatedly(
         yield
     finally:
         task.cancel()
-        await asyncio.wait((task,))  # And not for what it raises: a caller that is cancelled meanwhile stays so.
+        await asyncio.wait((task,))  # Not `await task`: that would hide a cancellation of the caller.

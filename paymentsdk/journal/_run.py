@@ -1,10 +1,10 @@
-"""Named writes (`once=`): keep the record, send, keep the outcome, and only then tell the caller.
+"""Named writes (`once=`): keep the record, send, keep the outcome, and only then return to the caller.
 
-That a write is done is kept after the caller knows it: to lose that costs one replay. All else is kept before.
+``DONE`` alone is kept after the caller has returned: its loss costs one replay. Every other state is kept before.
 
     run                       check the arguments, and make the record with its derived key
-    JournaledCall.begin       begin the record: is it to be sent, or does it say what became of it?
-    JournaledCall.carry_on    send what the row keeps, as its owner; recovery begins here, with a claimed row
+    JournaledCall.begin       begin the record: send it, or use the outcome that it has?
+    JournaledCall.carry_on    send the kept request as its owner; recovery starts here, with a claimed row
     JournaledCall.covers      the gate of the `Call`, before each attempt: does the lease cover it,
     JournaledCall.why_not     and is it in time?
     JournaledCall._settle     keep the outcome
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 R = TypeVar("R")
 
-#: Seconds for which a record is held, at least. A process that dies blocks its records for that long.
+#: The shortest lease of a record, in seconds. A process that dies blocks its records for that long.
 LEASE = 60.0
 _DONE = RecordState.DONE
-#: Records in another state have had no effect.
+#: Records in any other state have had no effect.
 _EFFECTIVE = frozenset(RecordState) - {RecordState.NOT_SENT, RecordState.REFUSED, RecordState.EXPIRED}
-#: Records that a look-up reads at most. If there are more, as there may be after a purge, the outcome stays unknown.
+#: The most records that a look-up reads. If there are more, as there may be after a purge, the outcome stays unknown.
 _MOST = 10_000
 _SENDING = frozenset({Action.SEND, Action.SEND_AGAIN, Action.RESUME})
 
@@ -65,20 +65,20 @@ async def run(
     not_after: datetime | timedelta | None,
     defer: bool,
 ) -> Result[R]:
-    """Carry out *intent* as the record *name* of its seller, unless the record says what became of it.
+    """Carry out *intent* as the record *name* of its seller, unless the record already has an outcome.
 
     Raises:
-        RequestInvalid: The arguments do not go together; nothing was sent.
+        RequestInvalid: The arguments cannot be combined; nothing was sent.
         RecordConflict: The name belongs to a request with other bytes.
         InProgress: Another process works on it.
-        JournalUnavailable: It cannot be kept; nothing was sent.
-        PaymentsError: What became of it, if it is not done.
+        JournalUnavailable: The record cannot be kept; nothing was sent.
+        PaymentsError: The outcome of the record, if it is not done.
     """
     operation, settings = intent.operation, engine.settings
     name, lease = _checked(name, intent, settings)
     is_sensitive = can_hold_secrets(intent.body) and any(secrets_in(intent.body))
     if defer and is_sensitive and not getattr(journaling.journal, "seals", True):
-        # The caller would get `Deferred`, and nobody could ever send it.
+        # The caller would get `Deferred`, but recovery could never send the record.
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     clock = journaling.platform_clock
     seller, started = await engine.seller(), clock.moment()
@@ -115,11 +115,11 @@ async def run(
     try:
         return kept_result(outcome, intent, partial(engine.call_for, intent), clock.moment()[0] - started[0])
     finally:
-        del outcome  # By its traceback, its error would hold itself.
+        del outcome  # Breaks a reference cycle: its error holds this frame by the traceback (CONTRIBUTING: cycles).
 
 
 def _checked(name: str | None, intent: Intent[B, R], settings: Settings) -> tuple[str, float]:
-    """Return the name of the record, and the seconds for which it is held."""
+    """Return the name of the record, and the length of its lease in seconds."""
     operation = intent.operation
     if name is None:
         raise RequestInvalid("once", "must name the record that not_after and defer are about")
@@ -131,14 +131,14 @@ def _checked(name: str | None, intent: Intent[B, R], settings: Settings) -> tupl
         raise RequestInvalid("once", "cannot be combined with idempotency_key, which is derived from the name")
     if settings.timeout.attempt is None:
         raise RequestInvalid("timeout.attempt", "must be bounded for a journaled call: its lease has to outlive it")
-    plain = str.__str__(name) if isinstance(name, str) else name  # A subclass could not be kept.
+    plain = str.__str__(name) if isinstance(name, str) else name  # The journal cannot keep a subclass of `str`.
     return plain, max(LEASE, 2 * settings.timeout.attempt)
 
 
 def _not_after(
     intent: Intent[B, R], settings: Settings, begun: float, window: datetime | timedelta | None, lease: float
 ) -> float:
-    """Return the moment from which the record is not sent any more, on the clock of *begun*: in 23 hours at most."""
+    """Return the moment from which the record is not sent any more, on the clock of *begun*: at most 23 hours later."""
     latest, declared = begun + KEY_LIFETIME, intent.operation.resend_window
     if window is None and (declared is None or isinstance(declared, timedelta)):
         seconds = (settings.timeout.total or KEY_LIFETIME) if declared is None else declared.total_seconds()
@@ -154,7 +154,7 @@ def _not_after(
 
 
 def notify_resolved(journaling: Journaling, engine: Engine, outcome: Outcome, *, recovered: bool) -> None:
-    """Tell the observers what became of a record."""
+    """Send the outcome of a record to the observers."""
     row, now = outcome.row, journaling.platform_clock.now()
     event = RecordResolved(
         account=row.account,
@@ -175,27 +175,27 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     engine: Engine
     intent: Intent[B, R]
     lease: float
-    """Seconds for which the record is held. A dead process blocks its records for that long."""
+    """Seconds that a lease lasts. A dead process blocks its records for that long."""
     defer: bool
     held_since: Moment = (0.0, 0.0)
-    """When the lease that holds now was asked for."""
+    """When the present lease was requested."""
     first_kept: Moment = (0.0, 0.0)
-    """When the record was first written, by store time, as this machine's clocks would have shown it."""
+    """When the record was first written, by store time, converted to this machine's clocks."""
     begun: bool = False
-    """Whether this call has begun the record: no other call can have sent it."""
+    """Whether this call has begun the record: then no other call can have sent it."""
     in_doubt: bool = False
     """Whether an earlier call may have sent it."""
     left: float = 0.0
-    """Seconds in which the first byte of an attempt has to be sent."""
+    """Seconds within which the first byte of an attempt has to be sent."""
     in_flight: float = 0.0
-    """Seconds that an attempt which has begun may take; 0 before the first."""
+    """Seconds that a started attempt may take; 0 before the first attempt."""
     barred: str = ""
-    """Why the record is too old to be sent, if it is."""
+    """Why the record is too old to be sent; empty if it is not."""
     row: Record = cast("Record", None)
-    """The record as `carry_on` was given it."""
+    """The row that `carry_on` works on."""
 
     async def begin(self, new: Record, since: Moment) -> Outcome:
-        """Begin *new*, whose call began at *since*, and carry it out unless its record says what became of it."""
+        """Begin *new*, whose call began at *since*, and carry it out unless its record already has an outcome."""
         unheard = self.journaling.unheard
         if new.key in unheard:
             new = structs.replace(new, owner=unheard[new.key])
@@ -203,7 +203,7 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             action, row = await self.journaling.journal.begin(new, lease=self.lease)
         except asyncio.CancelledError:
-            # It may have been kept all the same, and recovery would send what nobody wants any more.
+            # The journal may have kept the record, and recovery would send a request that its caller has cancelled.
             self.journaling.write_later(new.key, partial(self._give_up, new))
             raise
         del unheard[new.key]
@@ -215,47 +215,47 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         return Outcome(RecordState.UNKNOWN if action is Action.UNKNOWN else row.state, row, row.reason, is_own=False)
 
     async def _give_up(self, new: Record) -> None:
-        """Close *new*, whose begin was cancelled: beginning it once more shows whether it was kept."""
+        """Close *new*, whose begin was cancelled: a second begin shows whether the journal has kept it."""
         action, row = await self.journaling.journal.begin(new, lease=self.lease)
         self.journaling.unheard.pop(new.key, None)
         if action in _SENDING:
             await self._free(row)
 
     def _free(self, row: Record) -> Awaitable[Record]:
-        """Free *row* after a cancellation: what was sent of it may still take effect."""
+        """Release *row* after a cancellation: a request that was sent may still take effect."""
         state = RecordState.UNKNOWN if self.in_flight else self._judged(row, RecordState.NOT_SENT)
         resolution = Resolution(state=state, reason="cancelled", in_flight=self.in_flight)
         return self.journaling.journal.resolve(row.key, resolution, owner=row.owner)
 
     async def carry_on(self, row: Record, since: Moment) -> Outcome:
-        """Send what *row* keeps, as its owner since the moment *since*, and keep the outcome."""
+        """Send the request in *row*, as its owner since the moment *since*, and keep the outcome."""
         age = row.updated - (row.first_kept or row.updated)
         self.row, self.held_since, self.first_kept = row, since, (since[0] - age, since[1] - age)
         self.in_doubt = row.state is RecordState.SENT
         try:
             if not self.begun:
-                with suppress(PaymentsError):  # Without it, the gate stays shut, and says why.
+                with suppress(PaymentsError):  # Without the time, the gate stays closed and gives the reason.
                     await self.engine.learn_time()
             outcome, resolution = await self._attempts(row)
             if resolution.state is _DONE:
-                # It replaces every other state, so the row cannot say otherwise.
+                # `DONE` replaces every other state, so this write cannot be rejected.
                 write = partial(self.journaling.journal.resolve, row.key, resolution, owner=row.owner)
                 self.journaling.write_later(row.key, write)
                 return outcome
             resolution = structs.replace(resolution, state=self._judged(row, resolution.state))
-            # A record that was begun a moment ago is for recovery: its caller does not wait for further reads.
+            # A record that was begun a moment ago is left to recovery, so that its caller does not wait for more reads.
             if resolution.state is RecordState.UNKNOWN and self.barred and not self.begun:
                 resolution = await self._look_up(row) or resolution
         except BaseException:
-            # Cancelled, as a rule: nobody can be waited for now.
+            # Usually a cancellation, which must not wait for a write.
             self.journaling.write_later(row.key, partial(self._free, row))
             raise
         return await self._settle(row, resolution, outcome)
 
     async def _attempts(self, row: Record) -> tuple[Outcome, Resolution]:
-        """Make the attempts, with the kept bytes and the kept key; return their outcome, and what the row is to say."""
+        """Make the attempts, with the kept bytes and key; return their outcome and the resolution of the row."""
         intent, operation = self.intent, self.intent.operation
-        # Whoever takes a record over cannot know what was sent with its key.
+        # An owner that took the record over cannot know what was sent with its key.
         intent = structs.replace(
             intent,
             content=intent.content if row.body is None else row.body,
@@ -271,35 +271,35 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         return Outcome(_DONE, row, result=result), resolution_of(call, row, result)
 
     def covers(self, seconds: float, moment: Moment) -> bool:
-        """Whether an attempt that takes up to *seconds* from *moment* on ends within the lease.
+        """Return whether an attempt that takes up to *seconds* from *moment* on ends within the lease.
 
-        Otherwise another owner could hear a rejection while this attempt still succeeds.
+        Otherwise another owner could receive a rejection while this attempt still succeeds.
         """
         return self.lease - elapsed(self.held_since, moment) >= seconds
 
     async def renew(self, seconds: float) -> str | None:
-        """Renew the lease for an attempt of *seconds*; return why that did not work, or ``None``."""
+        """Renew the lease for an attempt of *seconds*; return why that failed, or ``None``."""
         clock, lease, row = self.journaling.platform_clock, max(self.lease, 2 * seconds), self.row
-        asked = clock.moment()
+        requested_at = clock.moment()
         try:
             now = await self.journaling.journal.renew(row.key, owner=row.owner, lease=lease)
-        except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
+        except Exception as error:  # noqa: BLE001 - a caller's journal must not hide an attempt in doubt
             return f"its lease could not be renewed: {_reason(error)}"
         if now.owner != row.owner:
             return "another process has taken it over"
-        self.held_since, self.lease = asked, lease
+        self.held_since, self.lease = requested_at, lease
         return None if self.covers(seconds, clock.moment()) else "renewing its lease took too long"
 
     def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
-        """Return why no attempt of up to *seconds* by a token of *seller* may begin at *moment*, or ``None``."""
+        """Return why no attempt of up to *seconds* with a token of *seller* may begin at *moment*, or ``None``."""
         row = self.row
-        if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be another write.
-            return "it belongs to another seller than the token"
+        if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be a second write.
+            return "the token belongs to another seller"
         if not self.begun and not self.journaling.platform_clock.is_fresh(moment):
-            return "no response has told the platform's time in the last 5 minutes"
+            return "no response has given the platform's time in the last 5 minutes"
         stored, now = elapsed(self.first_kept, moment), self.journaling.platform_clock.at(moment)
         dated = now - row.begun if row.is_dated and now is not None else stored
-        if self.begun:  # Then the age is known: a platform's clock that went back keeps no new record from being sent.
+        if self.begun:  # The age is known: a platform clock that went back must not stop a new record.
             dated = max(dated, stored)
         self.left = row.not_after - row.begun - max(stored, dated)
         self.barred = states.barred(row, stored, dated)
@@ -308,9 +308,9 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         return self.barred or None
 
     def _judged(self, row: Record, state: RecordState) -> RecordState:
-        """Return what it means for *row* that its attempts ended in *state*."""
+        """Return the state of *row* after its attempts have ended in *state*."""
         if state in states.WITHOUT_TRACE and row.state is RecordState.SENT:
-            return RecordState.UNKNOWN  # One write before the send cannot tell "about to send" from "sent".
+            return RecordState.UNKNOWN  # One write before sending cannot tell "about to send" from "sent".
         if state is not RecordState.NOT_SENT:
             return state
         if self.barred == states.TOO_LATE:
@@ -318,7 +318,7 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         return RecordState.DEFERRED if self.defer else state
 
     async def _look_up(self, row: Record) -> Resolution | None:
-        """Read whether *row*, which is too old to be sent, took effect; ``None`` if that does not show."""
+        """Read whether *row*, which is too old to be sent, took effect; return ``None`` if the reads do not show it."""
         engine, operation, moment = self.engine, self.intent.operation, self.journaling.platform_clock.moment()
         now = self.journaling.platform_clock.at(moment)
         if operation.look_up is None or now is None:
@@ -326,11 +326,11 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         begun = row.begun if row.is_dated else now - elapsed(self.first_kept, moment)
         not_after, body = row.not_after - row.begun + begun, self.intent.content if row.body is None else row.body
         dated = structs.replace(row, begun=begun, not_after=not_after, is_dated=True, body=body)
-        # A copy: these reads are no results of a `with_result`.
+        # A copy, so that `with_result` does not collect these reads.
         reader = Engine(engine.runtime, engine.settings, origin=engine.origin)
         try:
             result = await operation.look_up(reader, dated, self._others)
-        except Exception as error:  # noqa: BLE001 - also of the look-up of somebody else's operation
+        except Exception as error:  # noqa: BLE001 - a look-up of a caller's operation may raise anything
             events.logger.warning("%s %s could not be looked up: %s", row.operation, row.name, describe(error))
             return None
         if result is None or isinstance(result, Resolution):
@@ -343,15 +343,15 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         """Return the seller's other records that may have taken effect: see `Operation.look_up`.
 
         Raises:
-            RequestInvalid: It is not known what all of them have done.
+            RequestInvalid: The journal cannot show all of them.
         """
         row = self.row
         rows = await self.journaling.journal.records(_EFFECTIVE, limit=_MOST, path=path, containing=containing)
         if len(rows) >= _MOST:
-            raise RequestInvalid("journal", "has too many records that may have done what was read")
+            raise RequestInvalid("journal", "has too many records that may have had the same effect")
         rivals = [rival for rival in rows if rival.seller == row.seller and rival.key != row.key]
         if not all(map(states.is_readable, rivals)):
-            raise RequestInvalid("journal", "has a row that cannot be read: it may have done what was read")
+            raise RequestInvalid("journal", "has a row that cannot be read: it may have had the same effect")
         return [
             rival
             for rival in rivals
@@ -361,11 +361,11 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         ]
 
     async def _settle(self, row: Record, resolution: Resolution, outcome: Outcome) -> Outcome:
-        """Keep *resolution*, and return what the caller may be told."""
+        """Keep *resolution*, and return the outcome for the caller."""
         try:
             now = await self.journaling.journal.resolve(row.key, resolution, owner=row.owner)
-        except Exception as error:  # noqa: BLE001 - of a journal of one's own: it must not hide an attempt in doubt
-            # Recovery could do, later, what the caller believes to be over.
+        except Exception as error:  # noqa: BLE001 - a caller's journal must not hide an attempt in doubt
+            # The row is still open: recovery could send it later, although the caller believes that it is over.
             unknown = outcome.error if outcome.state is RecordState.UNKNOWN else None
             reason = f"{resolution.reason}; {_reason(error)}"
             return Outcome(RecordState.UNKNOWN, row, reason, error=unknown, attempts=outcome.attempts)

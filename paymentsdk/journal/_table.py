@@ -1,7 +1,7 @@
 """Journals in a database: one set of statements, and every step of their methods.
 
-`_record.py` decides, a database stores: it runs statements, and knows nothing of what they mean. Each method hands a
-plain function to the lane of the database (`_database.py`), which runs it in a transaction.
+`_record.py` decides, and the database only stores. Each method passes a plain function to the lane of the database
+(`_database.py`), which runs the function in a transaction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CREATE TABLE record (
 ) STRICT
 """
 _FILE_INDEX = "CREATE INDEX open_record ON record (seller, begun) WHERE state < 4"
-#: "paym", in the header of the file: another program's database is rejected.
+#: "paym" in the header of the file: a database of another program is rejected.
 _APPLICATION = 0x7061796D
 _SERVER_TABLE = """
 CREATE TABLE paymentsdk_record (
@@ -49,7 +49,7 @@ CREATE TABLE paymentsdk_record (
 """
 _SERVER_INDEX = "CREATE INDEX paymentsdk_record_open ON paymentsdk_record (seller, begun) WHERE state < 4"
 _NAMES = ", ".join(COLUMNS)
-#: Of new rows, each with its lease in place of its end.
+#: For new rows, whose `lease_until` is the length of the lease, not its end.
 _TIMES = {"lease_until": "new.now + new.lease_until", "updated": "new.now"}
 _WRITTEN = ", ".join(_TIMES.get(name, f"new.{name}") for name in COLUMNS)
 _INSERT = (
@@ -64,38 +64,38 @@ _SETTLE = (
     "RETURNING id, updated"
 )
 _BY_ID = f"SELECT {_NAMES} FROM {{{{table}}}} WHERE id IN ({{marks}}) ORDER BY id"
-#: What is locked is being written, or in the hands of a session that may last for hours: recovery comes back to it.
+#: A locked row is being written, or is locked by a session for hours: recovery skips it, and returns to it later.
 _UNLOCKED, _LOCKED, _LOCKED_IF_FREE = "", " {locked}", " {skip_locked}"
 _READ = f"SELECT {_NAMES}, {{now}} FROM {{table}} WHERE id = %s"
-#: In halves: what is done may be millions of rows, and what is open has an index.
+#: In halves: there may be millions of closed rows, and open rows have an index.
 _LIST = (
     "SELECT id, begun FROM {{table}} WHERE state {half} AND state IN ({codes}) "
     "AND ({{position}}(fixed, %s) > 0 OR {{position}}(fixed, %s) = 0) "
     "AND (body IS NULL OR sealed > 0 OR {{position}}(body, %s) > 0) ORDER BY begun LIMIT %s"
 )
-#: Closed records may be millions: only what is open has an index.
+#: There may be millions of closed rows: only open rows have an index.
 _COUNT = "SELECT state, count(*) FROM {{table}} WHERE state {half} GROUP BY state"
-#: Every address has these bytes. A row without them is damaged, and may be of any path.
+#: Every base URL has these bytes. A row without them is damaged, and may be of any path.
 _IN_EVERY_ROW = b"://"
-#: Of what has changed since it was found, nothing is wiped that may have to be sent.
+#: The conditions stand in the UPDATE, too: a row that has become open since the SELECT keeps its bytes.
 _PURGE = (
     "UPDATE {table} SET headers = NULL, body = NULL, response = NULL WHERE state >= 4 AND begun < %s "
     "AND id IN (SELECT id FROM {table} WHERE id > %s AND state >= 4 AND begun < %s "
     "AND (headers IS NOT NULL OR body IS NOT NULL OR response IS NOT NULL) ORDER BY id LIMIT %s) RETURNING id"
 )
-#: What is written of a row that has changed: its state, then its request, then the bytes of that.
+#: The columns to write when a row changes: its state, then its request, then the bytes of the request.
 _STATE_COLUMNS = ("state", "owner", "lease_until", "updated", "reason", "response")
 _REQUEST_COLUMNS = (*_STATE_COLUMNS, "begun", "fixed")
 _ALL_COLUMNS = (*_REQUEST_COLUMNS, "headers", "body", "sealed")
-#: Rows that are read or wiped at once: what else the process wants of the journal comes in between.
+#: Rows that are read or wiped in one work: other works of the process run in between.
 _PAGE = 500
-#: Seconds between two pages that are wiped. Whoever waits to write to a file of SQLite looks that often whether it is
-#: free: without a gap as long as that, another process would wait until it gives up.
+#: Seconds between two pages of a purge. A process that waits to write to a file of SQLite checks this often whether the
+#: file is free: without such a gap, it would wait until it gives up.
 _PAUSE = 0.1
 
 
 class _Rows(Struct, eq=False):
-    """The rows of a table, in a transaction: nobody else changes those that were loaded."""
+    """The rows of a table, in a transaction that locks the rows it loads."""
 
     connection: Connection
     codec: Codec
@@ -112,11 +112,11 @@ class _Rows(Struct, eq=False):
         return [self.codec.record(rows[number]) for number in ids if number in rows]
 
     def load(self, keys: Collection[str], lock: str = _LOCKED) -> list[Record]:
-        """Return the rows of *keys*: all processes lock them in one order, so that none waits in a circle."""
+        """Return the rows of *keys*. All processes lock rows in the same order, so that there is no deadlock."""
         return [_checked(row, keys) for row in self.by_id([*map(id_of, keys)], lock)]
 
     def change(self, key: str, change: Callable[..., Record]) -> Record:
-        """Replace the row of *key* by what *change* makes of it at the store time, `now=`, and return that."""
+        """Replace the row of *key* by the result of *change*, called with `now=` the store time; return the result."""
         row = next(iter(self.load([key])), None)
         if row is None:
             raise tellable(LookupError(f"there is no record with the key {key}"))
@@ -135,14 +135,14 @@ class _Rows(Struct, eq=False):
     def ids(self, among: Collection[RecordState], limit: int, path: bytes, containing: bytes) -> list[int]:
         """Return the numbers of the rows that `Journal.records` returns."""
         begun: dict[int, float] = {}
-        for half, wanted in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
-            if wanted:
-                statement = _LIST.format(half=half, codes=", ".join(str(CODES[state]) for state in wanted))
+        for half, selected in (("< 4", states.OPEN.intersection(among)), (">= 4", states.CLOSED.intersection(among))):
+            if selected:
+                statement = _LIST.format(half=half, codes=", ".join(str(CODES[state]) for state in selected))
                 begun |= dict(self.connection.fetch(statement, path, _IN_EVERY_ROW, containing, limit))
         return sorted(begun, key=begun.__getitem__)[:limit]
 
     def count(self, among: Collection[RecordState]) -> dict[RecordState, int]:
-        """Return what `TableJournal.count` returns."""
+        """See `TableJournal.count`."""
         counts = dict.fromkeys(among, 0)
         for half, states_of_half in (("< 4", states.OPEN), (">= 4", states.CLOSED)):
             if states_of_half.intersection(among):
@@ -151,7 +151,7 @@ class _Rows(Struct, eq=False):
         return counts
 
     def purge(self, before: float, after: int) -> list[int]:
-        """Do a page of `Journal.purge`; return the numbers of the rows, all of which come *after* another one."""
+        """Do a page of `Journal.purge`: the rows with numbers above *after*; return their numbers."""
         ids = [number for (number,) in self.connection.fetch(_PURGE, before, after, before, _PAGE)]
         self.connection.has_wiped = self.connection.has_wiped or bool(ids)
         return ids
@@ -161,30 +161,30 @@ class _Rows(Struct, eq=False):
             values = dict(zip(COLUMNS, self.codec.values(record), strict=True))
             columns: Sequence[str] = _ALL_COLUMNS
             if not states.is_readable(record):
-                columns = _STATE_COLUMNS  # The rest stays: a later version may read it.
+                columns = _STATE_COLUMNS  # The other columns stay: a later version may read them.
             elif record.is_open and record.sensitive and values["body"] is None:
-                columns = _REQUEST_COLUMNS  # What seals it may be away for a moment.
+                columns = _REQUEST_COLUMNS  # The seal may be unavailable for a moment.
             elif values["sealed"] and values["body"] is None:
-                self.connection.has_wiped = True  # Where no body is sealed, none was kept.
+                self.connection.has_wiped = True  # Without a seal, no body was kept, so no body is wiped.
             changes = ", ".join(f"{name} = %s" for name in columns)
             update = f"UPDATE {{table}} SET {changes} WHERE id = %s"
             self.connection.fetch(update, *(values[name] for name in columns), values["id"])
 
 
 class TableJournal:
-    """The methods of a journal, on a database."""
+    """The methods of a journal in a database."""
 
     def __init__(self, driver: Driver, seal: Seal | None, unseal: Seal | None) -> None:
         self._codec = Codec(seal, unseal)
         self._lane = Database(driver, JournalUnavailable)
-        #: New rows have a lane of their own where works are not committed together: they never wait for a locked row.
+        #: Where works are not committed together, new rows have their own lane: they never wait for a locked row.
         self._inserts = self._lane if driver.joins else Database(driver, JournalUnavailable)
         #: Rows that this process holds, so that settling one needs no read.
         self._held: dict[str, Record] = {}
 
     @property
     def seals(self) -> bool:
-        """Whether it keeps bodies that hold credentials of a payer: it was given a seal for them."""
+        """Whether the journal keeps bodies that hold credentials of a payer: it then has a seal for them."""
         return self._codec.seals
 
     async def aclose(self) -> None:
@@ -196,7 +196,7 @@ class TableJournal:
         return self._lane.run(lambda connection: work(_Rows(connection, self._codec)), kind)
 
     async def _read(self, key: str) -> tuple[Record | None, float]:
-        """Return the row of *key*, and the store time; others may change the row meanwhile."""
+        """Return the row of *key*, and the store time, without a lock."""
 
         def read(rows: _Rows) -> tuple[Record | None, float]:
             for *values, now in rows.connection.fetch(_READ, id_of(key)):
@@ -214,14 +214,14 @@ class TableJournal:
         except JournalUnavailable:
             if self._inserts is not self._lane or await self.get(record.key) is None:
                 raise
-            new = None  # What is known for good is returned from a read-only file, or a full disk.
+            new = None  # A kept outcome is returned even if the file is read-only or the disk is full.
         action, row = (Action.SEND, new) if new is not None else await self._begin_again(record, lease)
         if row.owner == record.owner:
             self._held[row.key] = row
         return action, row
 
     async def _begin_again(self, record: Record, lease: float) -> tuple[Action, Record]:
-        """Begin what was begun before: with one read, where that does not change its row."""
+        """Begin a record whose row exists: with one read if the row does not change."""
         action = Action.SEND
 
         def begun(row: Record, *, now: float) -> Record:
@@ -229,10 +229,10 @@ class TableJournal:
             action, changed = states.begin_record(row, record, now=now, lease=lease)
             return changed
 
-        known, now = await self._read(record.key)
-        if known is None or begun(known, now=now) is not known:
-            known = await self._do(lambda rows: rows.change(record.key, begun))
-        return action, known
+        current, now = await self._read(record.key)
+        if current is None or begun(current, now=now) is not current:
+            current = await self._do(lambda rows: rows.change(record.key, begun))
+        return action, current
 
     async def get(self, key: str) -> Record | None:
         """See `Journal.get`."""
@@ -244,10 +244,10 @@ class TableJournal:
         return await self._do(lambda rows: rows.change(key, renewed))
 
     def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Awaitable[Record]:
-        """See `Journal.resolve`: a row that this process holds by a compare-and-set without a read.
+        """See `Journal.resolve`. A row that this process holds needs a compare-and-set, but no read.
 
-        Not where an attempt may be in flight: that is judged by the store time. The write is begun at once, so that it
-        is committed together with the next call's begin.
+        An attempt that may be in flight is judged by the store time, so it does need the read. The write starts
+        immediately, so that it is committed together with the next call's begin.
         """
         resolved = partial(states.resolve_record, resolution=resolution, owner=owner)
 
@@ -266,26 +266,26 @@ class TableJournal:
 
     async def claim(self, sellers: Collection[str], *, owner: str, lease: float, keys: Collection[str]) -> list[Record]:
         """See `Journal.claim`."""
-        taken = await self._do(lambda rows: rows.claim(sellers, owner, lease, keys))
-        self._held |= {row.key: row for row in taken}
-        return taken
+        claimed = await self._do(lambda rows: rows.claim(sellers, owner, lease, keys))
+        self._held |= {row.key: row for row in claimed}
+        return claimed
 
     async def records(
         self, among: Collection[RecordState], *, limit: int = 1000, path: str = "", containing: bytes = b""
     ) -> list[Record]:
-        """See `Journal.records`: page by page, as there may be millions, and a lease to renew meanwhile."""
-        wanted, records = frozenset(among), list[Record]()
-        ids = await self._do(lambda rows: rows.ids(wanted, limit, path.encode(), containing), Kind.READS)
+        """See `Journal.records`. It reads page by page: there may be millions, and leases must be renewed meanwhile."""
+        selected, records = frozenset(among), list[Record]()
+        ids = await self._do(lambda rows: rows.ids(selected, limit, path.encode(), containing), Kind.READS)
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
             records += await self._do(partial(_Rows.by_id, ids=page), Kind.READS)
-        return [row for row in records if row.state in wanted]
+        return [row for row in records if row.state in selected]
 
     async def count(self, among: Collection[RecordState] = states.OPEN) -> dict[RecordState, int]:
-        """Return how many records there are in each state of *among*: by default in those that are open.
+        """Return how many records there are in each state of *among*: by default in the open states.
 
-        Open records have an index, so that a health check may call this every second. Closed records are counted one
-        by one, and may be millions. `Journal`, which your own journal implements, does not have this method.
+        Open records have an index, so a health check may call this every second. Closed records are counted one by one,
+        and there may be millions. `Journal`, the protocol of your own journals, does not have this method.
 
         Raises:
             JournalUnavailable: The database does not respond.
@@ -293,7 +293,7 @@ class TableJournal:
         return await self._do(lambda rows: rows.count(among), Kind.READS)
 
     async def purge(self, before: float) -> int:
-        """See `Journal.purge`: page by page, too."""
+        """See `Journal.purge`. It works page by page."""
         count, last = 0, -1
         while ids := await self._do(partial(_Rows.purge, before=before, after=last)):
             count, last = count + len(ids), max(ids)
@@ -302,10 +302,10 @@ class TableJournal:
 
 
 def _insert(connection: Connection, items: Sequence[tuple[Values, Record, float]]) -> list[Record | None]:
-    """Keep new rows; return `None` for each whose key is known."""
+    """Keep new rows; return `None` for each whose key exists."""
     rows = sorted((values for values, _, _ in items), key=itemgetter(0))
     written: dict[object, float] = dict(connection.each(_INSERT, COLUMNS, rows))
-    # Of two with one key the first was kept.
+    # Of two rows with one key, the first was kept.
     times = [written.pop(values[0], None) for values, _, _ in items]
     return [
         None if now is None else states.begin_record(None, record, now=now, lease=lease)[1]
@@ -314,8 +314,8 @@ def _insert(connection: Connection, items: Sequence[tuple[Values, Record, float]
 
 
 def _settle(connection: Connection, items: Sequence[tuple[Values, Record, Instead]]) -> list[Record | Instead]:
-    """Write what has become of rows that are held; return them, or what has to be done if one was changed meanwhile."""
-    # That all of them are done may wait for the disk: its loss costs a replay, of what has a key.
+    """Write the new states of held rows; return the rows, or the work that replaces the write of a changed row."""
+    # A group of `DONE` may wait for the disk if each has a key: their loss costs a replay.
     durable = not all(row.state is RecordState.DONE and row.keyed for _, row, _ in items)
     rows = sorted((values for values, _, _ in items), key=itemgetter(0))
     written: dict[object, float] = dict(connection.each(_SETTLE, _SETTLED, rows, durable=durable))
@@ -327,25 +327,24 @@ def _settle(connection: Connection, items: Sequence[tuple[Values, Record, Instea
 
 
 def _checked(row: Record, keys: Collection[str]) -> Record:
-    """Return *row*, which was found by the number of one of *keys*; another key may have the same."""
+    """Return *row*, which was found by the number of one of *keys*; raise an error if its key differs."""
     if row.key not in keys:
-        raise JournalUnavailable(f"the record {row.key} cannot be told apart from one of {', '.join(keys)}")
+        raise JournalUnavailable(f"the record {row.key} has the same number as one of {', '.join(keys)}")
     return row
 
 
 class SQLiteJournal(TableJournal):
     """Keeps records in one SQLite file (WAL, mode 0600), durable before they are sent.
 
-    One thread writes; whatever waits for it is committed together. Several processes on one machine may use one file,
-    not over a network file system. The leases count on the machine's clock. Where the file is removed or replaced while
-    it is in use, what waits fails with `JournalUnavailable`, and what comes next goes to the file that is there then.
+    One thread writes, and commits all waiting writes together. Several processes on one machine may use one file, but
+    not over a network file system. The leases use the machine's clock. If the file is removed or replaced while it is
+    in use, waiting calls fail with `JournalUnavailable`, and later calls use the new file.
 
     Args:
-        path: The file; it is made if it is missing.
-        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
-            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
-            again.
-        unseal: Undoes *seal*.
+        path: The file; it is created if it is missing.
+        seal: Encrypts bodies that hold credentials of a payer, and their headers, such as the session id. Without
+            *seal*, neither is kept: recovery cannot send that record; only a caller with the same request can.
+        unseal: Decrypts them.
         busy_timeout: Seconds to wait for another process that writes.
         now: The clock of the leases, in seconds since the epoch; the same for all processes.
     """
@@ -375,28 +374,28 @@ class SQLiteJournal(TableJournal):
 class PostgresJournal(TableJournal):
     """Keeps records in PostgreSQL, durable before they are sent; it needs the extra ``postgres``.
 
-    Any number of processes on any number of machines may use one database. It makes its table, ``paymentsdk_record``,
-    in the first schema of the search path. What waits is written together: up to two connections for each process.
-    The leases count on the clock of the database.
+    Any number of processes on any number of machines may use one database. The journal creates its table,
+    ``paymentsdk_record``, in the first schema of the search path. Waiting writes are committed together, over up to two
+    connections for each process. The leases use the clock of the database.
 
-    A connection that is lost is made anew, and what may have been committed is read back. Records are as durable as
-    the server's commits: they outlive the loss of its machine only if a standby confirms each (synchronous
-    replication). That a record is done may reach the disk up to a second later, if it has a key: a server that
-    crashes before has it sent once more, with that key. Connect to the server itself or to a pooler: PgBouncer works
-    in transaction mode, too.
+    The journal replaces a lost connection, and reads back whether its last commit succeeded. Records are as durable as
+    the server's commits: they survive the loss of the server's machine only with synchronous replication. ``DONE`` may
+    reach the disk up to a second later if the record has a key. If the server crashes before that, the record is sent
+    once more, with the same key. You may connect to the server or to a pooler: PgBouncer works in transaction mode,
+    too.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
-        seal: Encrypts bodies that hold credentials of a payer, and the headers that belong to them, such as the session
-            id. Without it neither is kept: recovery cannot send that record, only a caller that brings the same request
-            again. The server keeps old versions of a row in its
-            files and backups: only to discard the key of the seal wipes them.
-        unseal: Undoes *seal*.
-        timeout: Seconds that one piece of work may take, new connections included, before `JournalUnavailable`.
-        now: The clock of the leases, in seconds since the epoch, in place of the database's; the same for all.
+        seal: Encrypts bodies that hold credentials of a payer, and their headers, such as the session id. Without
+            *seal*, neither is kept: recovery cannot send that record; only a caller with the same request can. The
+            server keeps old versions of a row in its files and backups. To wipe these, discard the key of the seal.
+        unseal: Decrypts them.
+        timeout: Seconds that one piece of work may take, including new connections, before `JournalUnavailable`.
+        now: The clock of the leases, in seconds since the epoch; the same for all processes. By default, the clock of
+            the database.
 
     Raises:
-        RequestInvalid: *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and at most a day.
+        RequestInvalid: *dsn* is not an address of PostgreSQL, or *timeout* is not above 0 and at most a day.
     """
 
     def __init__(

@@ -462,7 +462,7 @@ async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypat
     async with world.connect() as client, client.recovery(every=5):
         await until(lambda: len(turns) >= 3)
 
-    assert "recovery failed, and goes on" in [record.message for record in caplog.records]
+    assert "recovery failed; it will be repeated" in [record.message for record in caplog.records]
 
 
 async def test_a_recovery_that_cannot_be_made_is_logged(world: World, until, monkeypatch, caplog) -> None:

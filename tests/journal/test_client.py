@@ -365,7 +365,7 @@ async def test_a_write_without_a_key_is_never_sent_twice(start, platform: Platfo
     assert (1, ["ann"]) == (len(platform.posts), [row.name for row in summary.left])
     for error in (first.value, second.value):
         assert error.idempotency_key is None
-        assert error.advice == f"its name sends it no more; without it, {OPERATIONS['customers.create'].in_doubt}"
+        assert error.advice == f"its name does not resend it; without it, {OPERATIONS['customers.create'].in_doubt}"
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "purged"])
