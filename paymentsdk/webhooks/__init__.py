@@ -5,8 +5,8 @@ A notification only says which resource has changed. Verify it, answer 202, then
     webhook = Webhook.standard(os.environ["WEBHOOK_SECRET"])
     notification = webhook.verify(request.headers, await request.read())
 
-The contract shows neither the body nor the signature of a notification (section Events). So there are two schemes:
-`Webhook.standard` is the public standard "Standard Webhooks 1.0", and `Webhook.manifest` signs a text that you declare.
+The contract shows neither the body nor the signature of a notification (section Events), so there are two schemes.
+`Webhook.standard` is the public standard "Standard Webhooks 1.0". `Webhook.manifest` signs a text that you declare.
 """
 
 from __future__ import annotations

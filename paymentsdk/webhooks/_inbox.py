@@ -1,4 +1,4 @@
-"""An inbox of what must be looked at again, and the workers that do so."""
+"""An inbox of resources that must be looked at again, and its workers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("paymentsdk")
 
-#: Seconds that the connection stays open without work.
+#: Seconds without work after which the connection is closed.
 _IDLE = 30.0
-#: Seconds between two looks for rows that are kept long enough, and the longest pause between two tries.
+#: Seconds between two searches for old rows, and the longest pause between two tries.
 _HOUR = 3600.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-#: What stands in the text of a fence: neither a quote nor a mark for a value in any driver.
+#: Text in a fence: it contains no quote, and no placeholder of any driver.
 _NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
 
 
@@ -47,51 +47,51 @@ class InboxRow(Struct, frozen=True):
     id: str
     """The id of the resource."""
     status: str
-    """``"waiting"`` for a look; ``"in hand"``; ``"scheduled"``: it waits for its `due`; ``"failed"``: it waits for
-    `Inbox.retry`; ``"at rest"``: nothing is to be done."""
+    """``"waiting"``: waits for a look. ``"in hand"``: a worker looks at it. ``"scheduled"``: waits for its `due`.
+    ``"failed"``: waits for `Inbox.retry`. ``"at rest"``: nothing to do."""
     attempt: int
     """How many looks have begun since the last success."""
     reason: str
     """Why the last look failed; empty if it did not."""
     due: datetime | None
-    """When it can be looked at next, or the end of the lease while it is in hand; `None` for never."""
+    """When the resource can be looked at next, or the end of the lease while it is in hand; `None` for never."""
     handled: tuple[str, ...]
     """The states that were handled with a fence, the oldest first."""
 
 
 class InboxDepth(Struct, frozen=True):
-    """How much there is to do, for metrics and health checks."""
+    """The number of waiting resources, for metrics and health checks."""
 
     waiting: int
     """Resources that wait for a look, or for another try."""
     in_hand: int
-    """Resources that a worker looks at."""
+    """Resources that a worker is looking at."""
     failed: int
-    """Resources that have failed 20 times: somebody has to look, then call `Inbox.retry`."""
+    """Resources that have failed 20 times: a person has to look, then call `Inbox.retry`."""
     oldest: float | None
-    """Seconds since the oldest of those that wait was put; `None` if none waits."""
+    """Seconds since the oldest waiting resource was put; `None` if no resource waits."""
 
 
 class _Notes(Struct):
-    """What a handler has asked of its look."""
+    """The facts about a look that its handler has reported."""
 
     states: list[str] = []
-    """Of its fences."""
+    """The states of its fences."""
     is_stale: bool = False
-    """Whether it has read an older state than the last one that was handled."""
+    """Whether the handler has read an older state than the last handled state."""
 
 
 class Look(Struct, frozen=True, eq=False):
-    """A resource that a handler has to look at. `Inbox.handling` makes it."""
+    """A resource that a handler has to look at. `Inbox.handling` creates it."""
 
     seller: str
-    """The user id of the seller, as it was put."""
+    """The user id of the seller, as given to `Inbox.put`."""
     topic: str
-    """The topic, as it was put."""
+    """The topic, as given to `Inbox.put`."""
     id: str
     """The id of the resource."""
     attempt: int
-    """Which try it is since the last success, from 1 to 20."""
+    """The number of the try since the last success, from 1 to 20."""
     _claimed: Claimed
     _lane: Database
     _notes: _Notes
@@ -100,10 +100,10 @@ class Look(Struct, frozen=True, eq=False):
         return f"Look(seller={self.seller!r}, topic={self.topic!r}, id={self.id!r}, attempt={self.attempt})"
 
     async def is_new(self, state: str, updated: datetime | None) -> bool:
-        """Return whether *state* is still to be handled. It spares the work that the fence would roll back.
+        """Return whether *state* is still to be handled. Ask this first to avoid work that the fence would roll back.
 
-        It is false if the state was handled, or if a later state was. In the second case the read was stale: the
-        resource is looked at again after a pause.
+        It is false if *state* or a later state was handled. After a later state, the read was stale: the resource is
+        looked at again after a pause.
 
         Args:
             state: As in `fence`.
@@ -124,16 +124,16 @@ class Look(Struct, frozen=True, eq=False):
     def fence(self, state: str, updated: datetime | None) -> str:
         """Return one SQL statement for the handler's own transaction in the same database, with any driver.
 
-        Run it first, without parameters, then do the work, then commit before the handler returns: a look whose fence
-        was not committed has failed. The statement fails if the state was handled, if a later state was handled, or if
-        another worker has the resource now. Let its error pass: the work is rolled back, and the worker reads the row
-        again. If the state is handled, the look is done; else it is tried again.
+        Run it first, without parameters. Then do the work, and commit before the handler returns: a look whose fence
+        was not committed has failed. The statement fails if the state or a later state was handled, or if another
+        worker has the resource now. Do not catch its error: the work is rolled back, and the worker reads the row
+        again. If the state is handled, the look is done. Otherwise it is tried again.
 
         Args:
-            state: What was read: 1 to 200 ASCII letters, digits and ``_.,=@/+-``; see `state_of`. A state is handled
-                once. If a resource can come back to a state, put what tells the two apart into the text.
-            updated: When the resource was last changed, as the platform has it, with a time zone. `None` if it does not
-                say: then a later state is not noticed.
+            state: The state that you have read: 1 to 200 ASCII letters, digits and ``_.,=@/+-``; see `state_of`. Each
+                state is handled once. If a resource can return to a state, add to the text what tells the two apart.
+            updated: When the resource was last changed, according to the platform, with a time zone. `None` if the
+                platform does not say: then a later state is not noticed.
 
         Raises:
             RequestInvalid: *state* has other characters, or *updated* has no time zone.
@@ -148,22 +148,23 @@ Handler = Callable[[Look], Awaitable[object]]
 
 
 class Inbox:
-    """What must be looked at again: one row for each seller, topic and id, never for each message.
+    """Resources that must be looked at again: one row for each seller, topic and id, never for each message.
 
     A handler reads the resource and does the work for its state. Use `Look.fence` in the handler's own transaction in
-    the same database: then no state is handled twice. The last state is handled if a `put` after it has returned, or if
-    a `due` comes after it. States in between may be passed over. Without the same database, a state is handled at least
-    once: write by state, and write to the platform with ``once=``.
+    the same database: then no state is handled twice. The last state is handled if a later `put` has returned, or if a
+    `due` comes later. States in between may be skipped. Without the same database, a state is handled at least once:
+    write by state, and write to the platform with ``once=``.
 
-    Any number of processes may use one database. Nobody has to close an inbox.
+    Any number of processes may use one database. An inbox need not be closed.
 
     Args:
-        database: The path of a SQLite file, also one with tables of your own; the inbox turns on its write-ahead log.
-            Or ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``. The inbox makes
-            the tables ``paymentsdk_inbox`` and ``paymentsdk_fence``, there in the first schema of the search path.
-        lease: Seconds that a look may take, above 0 and at most 86,400: it is cancelled then, and tried again. If a
-            process dies, another one takes its resources over after so many seconds.
-        keep: How long rows stay that are at rest. The states that were handled stay for good.
+        database: The path of a SQLite file, which may contain your own tables; the inbox turns on its write-ahead log.
+            Or ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``. The inbox creates
+            the tables ``paymentsdk_inbox`` and ``paymentsdk_fence``, in PostgreSQL in the first schema of the search
+            path.
+        lease: Seconds that a look may take, above 0 and at most 86,400. After that the look is cancelled, and tried
+            again. If a process dies, another process takes over its resources after the same time.
+        keep: How long rows at rest are kept. Handled states are kept forever.
         now: The clock of the leases and of `due`, in seconds since the epoch, the same for all processes. By default,
             the clock of the machine for SQLite, and of the server for PostgreSQL.
 
@@ -190,40 +191,40 @@ class Inbox:
         return f"Inbox({self._driver.place!r})"
 
     async def put(self, seller: str, topic: str, id: str, *, due: datetime | None = None) -> None:  # noqa: A002
-        """Keep that a resource must be looked at. It is durable on return, with one commit: answer 202 then.
+        """Note durably, with one commit, that a resource must be looked at. Answer 202 once this returns.
 
         Looks that wait are merged. A look that is under way is followed by another.
 
         Args:
-            seller: The user id of the seller: from the address or the secret of the webhook, never from a body that is
-                not signed. 1 to 200 ASCII letters, digits and ``_.,=@/+-``, as *topic* and *id*.
-            topic: The topic, such as ``"orders"``; the same text each time, since a state is handled once for each
-                seller, topic and id. So take them from what is signed, or from what you know.
+            seller: The user id of the seller. Take it from the address or the secret of the webhook, never from an
+                unsigned body. 1 to 200 ASCII letters, digits and ``_.,=@/+-``, as *topic* and *id*.
+            topic: The topic, such as ``"orders"``. Use the same text each time, since a state is handled once for each
+                seller, topic and id. So take them from signed data, or from your own.
             id: The id of the resource.
-            due: Look then, not now; with a time zone. Put each new order for its expiration: a notification that is
-                lost heals. All moments that were put are kept.
+            due: Look then, not now; with a time zone. Put each new order for its expiration, in case a notification is
+                lost. All moments that were put are kept.
 
         Raises:
-            ConnectionError: It is not kept; answer 503, so that the platform sends the message again.
+            ConnectionError: The resource was not noted; answer 503, so that the platform sends the message again.
             RequestInvalid: A name has other characters, or *due* has no time zone; answer 400.
         """
         key = _check_name("seller", seller), _check_name("topic", topic), _check_name("id", id)
         if due is not None and due.tzinfo is None:
             raise RequestInvalid("due", "must have a time zone")
-        # Later or earlier ones, such as `datetime.max`, could not be read as a date again.
+        # `datetime` could not read later or earlier moments, such as `datetime.max`, back.
         item = key, None if due is None else min(max(due.timestamp(), 0.0), _LATEST)
         await self._lane.run_together(_table.put, item, Kind.STATEMENT)
 
     def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AbstractAsyncContextManager[None]:
-        """Look at what is due in the background, as long as the context lasts. Its end waits for looks under way.
+        """Look at due resources in the background while the context lasts. Its end waits for looks under way.
 
-        A look that raises is tried again after *every* seconds, then each time after twice as long, at most an hour.
-        After 20 tries the resource waits for `retry`. What was raised is logged, without its text.
+        A look that raises is tried again after *every* seconds. The pause doubles each time, up to an hour. After 20
+        tries the resource waits for `retry`. Errors are logged without their text.
 
         Args:
-            handle: Is called with a `Look`; no two workers have the same resource. It must bear being called again.
-            in_flight: How many looks are under way at once, 1 to 1,000.
-            every: Seconds between two questions what is due, above 0 and at most 86,400.
+            handle: Is called with a `Look`. No two workers have the same resource. A repeated call must do no harm.
+            in_flight: The most looks at the same time, 1 to 1,000.
+            every: Seconds between two searches for due resources, above 0 and at most 86,400.
 
         Raises:
             RequestInvalid: *in_flight* or *every* is out of range.
@@ -236,8 +237,8 @@ class Inbox:
         """Return up to 1,000 rows that are not at rest, the oldest first.
 
         Args:
-            failed: Only those that have failed.
-            id: Only those of this resource, also at rest.
+            failed: Only rows that have failed.
+            id: Only rows of this resource, including rows at rest.
 
         Raises:
             ConnectionError: The database cannot be used.
@@ -250,7 +251,7 @@ class Inbox:
         ]
 
     async def depth(self) -> InboxDepth:
-        """Return how much there is to do.
+        """Return the number of waiting resources.
 
         Raises:
             ConnectionError: The database cannot be used.
@@ -260,7 +261,7 @@ class Inbox:
         return InboxDepth(waiting, in_hand, failed, oldest)
 
     async def retry(self, seller: str, topic: str, id: str) -> bool:  # noqa: A002
-        """Make a resource due that has failed 20 times; return whether it had.
+        """Make a resource due that has failed 20 times; return whether there was one.
 
         Raises:
             ConnectionError: The database cannot be used.
@@ -269,7 +270,7 @@ class Inbox:
 
 
 class _Worker(Struct, eq=False):
-    """Claims what is due, and has the handler look at it."""
+    """Claims due resources, and calls the handler for each."""
 
     lane: Database
     lease: float
@@ -281,7 +282,7 @@ class _Worker(Struct, eq=False):
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Work as long as the context lasts, and until the looks that are under way then have ended."""
+        """Work while the context lasts, then wait for the looks that are under way."""
         stopping = asyncio.get_running_loop().create_future()
         working = asyncio.ensure_future(self._work(stopping))
         try:
@@ -290,7 +291,7 @@ class _Worker(Struct, eq=False):
             stopping.set_result(None)
             try:
                 await asyncio.wait((working,))
-            finally:  # A caller that is cancelled does not wait.
+            finally:  # Also if the caller is cancelled, so that no task outlives the context.
                 tasks = working, *self.looks
                 for task in tasks:
                     task.cancel()
@@ -307,7 +308,7 @@ class _Worker(Struct, eq=False):
             except ConnectionError as error:
                 logger.warning("inbox: %s", error)
             except Exception:
-                logger.exception("inbox failed, and goes on")
+                logger.exception("the inbox failed; it continues")
             if len(self.looks) >= self.in_flight:
                 await asyncio.wait({stopping, *self.looks}, return_when=asyncio.FIRST_COMPLETED)
             elif not count:
@@ -316,7 +317,7 @@ class _Worker(Struct, eq=False):
             await asyncio.wait(self.looks)
 
     async def _begin(self, now: float) -> int:
-        """Begin looks at what is due, as many as are free; return how many."""
+        """Begin looks at due resources, as many as there is room for; return how many."""
         limit = self.in_flight - len(self.looks)
         claim = partial(_table.claim, owner=token_hex(16), lease=self.lease, limit=limit)
         claims = await self.lane.run(claim, Kind.STATEMENT)
@@ -342,7 +343,7 @@ class _Worker(Struct, eq=False):
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             reason = f"it took longer than its lease, {self.lease:g} s" if timeout.expired() else describe(error)
         if not reason and notes.is_stale:
-            reason = "a later state than the one that was read is handled"
+            reason = "the handler read an older state than the last handled state"
         pause = min(self.every * 2 ** (claimed.attempt - 1), _HOUR)
         try:
             outcome = await self.lane.run_together(_table.end, End(claimed, reason, notes.states, pause))
@@ -355,7 +356,7 @@ class _Worker(Struct, eq=False):
 def state_of(order: Order) -> str:
     """Return the state of an order for `Look.is_new` and `Look.fence`: status, detail, and each refund with its status.
 
-    It has at most 200 characters; of an order with many refunds, it is a hash.
+    It has at most 200 characters; for an order with many refunds, it is a hash.
     """
     refunds = sorted(f"{refund.id}={refund.status}" for refund in order.refunds)
     state = ",".join([f"{order.status}/{order.status_detail}", *refunds])

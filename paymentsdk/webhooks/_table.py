@@ -1,10 +1,10 @@
 """The two tables of an inbox, and every statement on them, in plain functions of a connection.
 
 `paymentsdk_inbox` has a row for each resource. `ready` is when it may be claimed: NULL at rest, the end of the lease
-while it is in hand. `paymentsdk_fence` has a row for each state that was handled, with its number in their order.
+while it is in hand. `paymentsdk_fence` has a row for each handled state, numbered in the order of handling.
 
-A fence is one INSERT in the transaction of the handler. It fails if the state has its row already, if `number` is NULL,
-or if another transaction has taken the same number: so no lock is needed, and any isolation level will do. `number` is
+A fence is one INSERT in the transaction of the handler. It fails if the state has a row already, if `number` is NULL,
+or if another transaction has taken the same number. So it needs no lock, and works at any isolation level. `number` is
 NULL if another worker has the resource, or if a later state was handled.
 """
 
@@ -26,13 +26,13 @@ from paymentsdk._validate import check_path
 
 #: The version of the tables.
 SCHEMA = 1
-#: So often a resource is looked at without success; then it waits for a person.
+#: Looks at a resource without success before it waits for a person.
 TRIES = 20
-#: When a person may make it due: never by itself.
+#: The `ready` of a resource that only a person makes due.
 NEVER = 1e18
-#: Rows that are read or removed at once.
+#: Rows that one statement reads or removes.
 _PAGE = 1000
-#: Seconds that PostgreSQL may take for a statement, with new connections.
+#: Seconds that PostgreSQL may take for a statement, including new connections.
 _TIMEOUT = 5.0
 _MARK = f"paymentsdk inbox {SCHEMA}"
 _CREATE = (
@@ -53,8 +53,8 @@ _CREATE = (
 )
 _KEY = "seller = %s AND topic = %s AND id = %s"
 _COLUMNS = {"seller": "text", "topic": "text", "id": "text", "looks": "bigint", "due": "float8", "dues": "text"}
-#: While a resource is in hand, or waits after a failure, `ready` stays: the end of that leads to the next look. A `due`
-#: that has passed is a look, too: the one that is under way may have read before.
+#: While a resource is in hand, or waits after a failure, `ready` stays as it is: the next look begins then. A `due` in
+#: the past counts as a look, too: the look that is under way may have read before it.
 _PUT = (
     "INSERT INTO {table} (seller, topic, id, wanted, seen, attempt, owner, ready, dues, reason, since) "
     "SELECT new.seller, new.topic, new.id, new.looks + CASE WHEN new.due <= new.now THEN 1 ELSE 0 END, "
@@ -115,7 +115,7 @@ class Claimed(Struct, frozen=True):
 
 
 def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
-    """Return what connects to the tables; they are made in a database that may have others."""
+    """Return the driver for the tables, which are created in *database*; it may have other tables."""
     if is_dsn(database):
         return Postgres(database, _TIMEOUT, Table("paymentsdk_inbox", _MARK, _CREATE), now=now)
     return SQLite(
@@ -130,7 +130,7 @@ def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) ->
 
 
 def put(connection: Connection, items: Sequence[tuple[Key, float | None]]) -> list[None]:
-    """Note that resources must be looked at: now, or at a moment. In one order, so that none waits in a circle."""
+    """Note that resources must be looked at: now, or at a moment. Rows are locked in one order, against deadlocks."""
     moments: dict[Key, list[float | None]] = defaultdict(list)
     for key, due in items:
         moments[key].append(due)
@@ -144,7 +144,7 @@ def put(connection: Connection, items: Sequence[tuple[Key, float | None]]) -> li
 
 
 def claim(connection: Connection, owner: str, lease: float, limit: int) -> list[Claimed]:
-    """Take up to *limit* resources that are due, for *lease* seconds."""
+    """Claim up to *limit* due resources for *lease* seconds."""
     rows = connection.fetch(_CLAIM, limit, owner, lease)
     return [Claimed((seller, topic, id_), owner, *columns) for seller, topic, id_, *columns in rows]
 
@@ -154,24 +154,24 @@ class End(Struct, frozen=True):
 
     claimed: Claimed
     reason: str
-    """Why it has failed; empty if it has not."""
+    """Why the look has failed; empty if it has not."""
     states: Sequence[str]
-    """Of its fences."""
+    """The states of its fences."""
     pause: float
-    """Seconds until it is tried again, if it has failed."""
+    """Seconds until the next try, if the look has failed."""
 
 
 def end(connection: Connection, ends: Sequence[End]) -> list[str]:
-    """End looks, in one order, so that none waits in a circle; return what the log says of each, if anything."""
+    """End looks, locking rows in one order, against deadlocks; return a text for the log for each, or an empty text."""
     outcomes = {look.claimed: _end(connection, look) for look in sorted(ends, key=lambda look: look.claimed.key)}
     return [outcomes[look.claimed] for look in ends]
 
 
 def _end(connection: Connection, look: End) -> str:
-    """End a look. If its fences are all there, it has not failed: its states are handled, by whichever handler."""
+    """End a look. If all its fences exist, it has not failed: some handler has handled its states."""
     claimed, reason = look.claimed, look.reason
     is_fenced = bool(look.states) and set(look.states) <= handled(connection, claimed.key).keys()
-    if look.states and not is_fenced:  # Also without an error: a handler that does not commit has done nothing.
+    if look.states and not is_fenced:  # Also if nothing was raised: without a commit the handler has done nothing.
         reason = reason or "its fence was not committed"
     if reason and not is_fenced:
         is_last = claimed.attempt >= TRIES
@@ -186,12 +186,12 @@ def _end(connection: Connection, look: End) -> str:
 
 
 def give_back(connection: Connection, claimed: Claimed) -> None:
-    """Let another worker have what was not looked at."""
+    """Release a resource that was not looked at, for another worker."""
     connection.fetch(_RELEASE, 1, 0.0, "", *claimed.key, claimed.owner)
 
 
 def retry(connection: Connection, key: Key) -> bool:
-    """Make a resource due that has failed too often."""
+    """Make a resource due that has failed too often; return whether there was one."""
     return bool(connection.fetch(_RETRY, *key))
 
 
@@ -202,13 +202,13 @@ def remove(connection: Connection, keep: timedelta) -> bool:
 
 
 def handled(connection: Connection, key: Key) -> dict[str, int | None]:
-    """Return the states that were handled, in their order, each with when it was updated."""
+    """Return the handled states in their order, each with the time of its update."""
     statement = f"SELECT state, updated FROM paymentsdk_fence WHERE {_KEY} ORDER BY number"
     return dict(connection.fetch(statement, *key))
 
 
 def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
-    """Return a page of rows, each with the states that were handled."""
+    """Return a page of rows, each with its handled states."""
     condition = f"ready IS NOT NULL AND attempt >= {TRIES if failed else 0}" if id is None else "id = %s"
     values = () if id is None else (id,)
     page = connection.fetch(f"{_LIST} {condition} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
@@ -221,13 +221,13 @@ def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]: 
 
 
 def depth(connection: Connection) -> dict[str, tuple[int, float | None]]:
-    """Return for each status how many resources have it, and the seconds since the oldest of them."""
+    """Return for each status the number of resources, and the seconds since the oldest of them."""
     rows = {status: (number, max(0.0, age)) for status, number, age in connection.fetch(_DEPTH)}
     return {status: rows.get(status, (0, None)) for status in ("waiting", "in hand", "failed")}
 
 
 def fence(claimed: Claimed, state: str, updated: int | None) -> str:
-    """Return the statement that fails if *state* was handled, is older than what was handled, or is not *claimed*."""
+    """Return a statement that fails if *state* or a later state was handled, or if *claimed* is not held any more."""
     seller, topic, id_ = (f"'{value}'" for value in claimed.key)
     key = f"seller = {seller} AND topic = {topic} AND id = {id_}"
     moment = "NULL" if updated is None else str(updated)
@@ -240,4 +240,4 @@ def fence(claimed: Claimed, state: str, updated: int | None) -> str:
 
 
 def _text_of(dues: Sequence[float]) -> str:
-    return "".join(f" {due!r} " for due in dues)  # A space on both sides: no moment is part of another one.
+    return "".join(f" {due!r} " for due in dues)  # The spaces tell a moment from a part of a longer number.

@@ -1,4 +1,4 @@
-"""Verify the signature of a notification, and read what it is about."""
+"""Verify the signature of a notification, and read which resource it names."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _from_base64 = partial(b64decode, validate=True)
 _PREFIX = "whsec_"
 _SHORTEST_KEY, _LONGEST_KEY = 24, 64
-#: What a part of a manifest may be: a value with a separator could move into another part.
+#: The characters of a part of a manifest: a value with a separator could move into another part.
 _PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,16}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("id", "id:lower", "request_id", "ts")
-#: A timestamp from here on is in milliseconds: in seconds, it would be in the year 5138.
+#: Timestamps from here on are in milliseconds: in seconds, this would be the year 5138.
 _MILLISECONDS = 100_000_000_000
 
 
@@ -42,7 +42,7 @@ class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of th
         """``"missing"``: no signature. ``"malformed"``: the signature cannot be read. ``"stale"``: its timestamp is too
         far from this machine's clock. ``"mismatch"``: no secret gives this signature."""
         self.detail = detail
-        """What is wrong, in words. It never contains a secret."""
+        """The problem in words, never with a secret."""
 
     def __str__(self) -> str:
         return self.detail
@@ -52,22 +52,22 @@ class Notification(Struct, frozen=True, kw_only=True):
     """A verified message that a resource has changed. Read the resource: the message may be late, or one of many."""
 
     topic: str | None
-    """What kind of resource has changed, such as ``"orders"``; `None` if the message does not say."""
+    """The kind of resource that has changed, such as ``"orders"``; `None` if the message does not say."""
     id: str | None
     """The id of the resource; `None` if the message does not say."""
     event: str | None
-    """The id of the message, the same in all its deliveries; `None` if it has none."""
+    """The id of the message, the same in all its deliveries; `None` if there is none."""
     seller: str | None
-    """The user id of the seller, as the message has it; check it against the address or the secret."""
+    """The user id of the seller, according to the message; check it against the address or the secret."""
     body: bytes
-    """The body as it came."""
+    """The body as received."""
     signed: frozenset[str]
-    """What the signature covers: ``"body"`` and ``"event"``; with a manifest, its placeholders ``"id"``,
+    """The parts that the signature covers: ``"body"`` and ``"event"``. With a manifest: its placeholders ``"id"``,
     ``"request_id"`` and ``"ts"`` that had a value, never the body. Trust no other member."""
 
 
 class Webhook(HiddenRepr):
-    """Verifies notifications. Make one for each owner of a secret, and use it from any number of tasks.
+    """Verifies notifications. Create a verifier for each owner of a secret, and use it from any number of tasks.
 
     See `standard` and `manifest`.
     """
@@ -87,9 +87,9 @@ class Webhook(HiddenRepr):
         """Return a verifier of Standard Webhooks 1.0, whose signature covers the id, the timestamp and the body.
 
         Args:
-            *secrets: ``whsec_`` and the base64 of 24 to 64 bytes. During a rotation, give the new and the old one.
-            tolerance: How many seconds the timestamp may differ from this machine's clock, in both directions: above 0
-                and at most 86,400.
+            *secrets: ``whsec_`` and the base64 of 24 to 64 bytes. During a rotation, give the new and the old secret.
+            tolerance: The most seconds by which the timestamp may differ from this machine's clock, in both
+                directions: above 0 and at most 86,400.
 
         Raises:
             RequestInvalid: A secret or the tolerance is invalid.
@@ -104,7 +104,7 @@ class Webhook(HiddenRepr):
         The signature does not cover the body. So `Notification.id` comes from the query (``data.id`` or ``id``).
 
         Args:
-            *secrets: The secrets as text. During a rotation, give the new and the old one.
+            *secrets: The secrets as text. During a rotation, give the new and the old secret.
             header: The name of the header with the signature.
             manifest: The signed text, such as ``"id:{id};request-id:{request_id};ts:{ts};"``. ``{ts}`` is required.
                 ``{id:lower}`` is the id in lower case; ``{request_id}`` is the ``X-Request-Id``. A part up to its ``;``
@@ -127,14 +127,14 @@ class Webhook(HiddenRepr):
         return cls(tuple(keys), tolerance, header, manifest)
 
     def verify(self, headers: Mapping[str, str], body: bytes, query: str = "") -> Notification:
-        """Return the notification if one of the secrets has signed it, and not long ago.
+        """Return the notification if one of the secrets has signed it recently.
 
         Comparing takes the same time for every signature. A replay within the tolerance is valid: reading the resource
         once more does no harm.
 
         Args:
             headers: The header fields of the request, in any case.
-            body: The raw bytes of its body, before anything decodes them.
+            body: The raw bytes of its body, before any decoding.
             query: The query of its URL, without the question mark.
 
         Raises:
@@ -241,10 +241,10 @@ def _decoded(decode: Callable[[str], bytes], signatures: Iterable[str]) -> list[
 
 
 def _single(values: list[str] | None, place: str) -> str:
-    """Return the one value of *values*, or an empty text.
+    """Return the single value of *values*, or an empty text.
 
     Raises:
-        InvalidSignature: There are several, or the value could move into another part of the manifest.
+        InvalidSignature: There are several values, or the value could move into another part of the manifest.
     """
     if not values or values == [""]:
         return ""
@@ -254,7 +254,7 @@ def _single(values: list[str] | None, place: str) -> str:
 
 
 def _filled(manifest: str, values: Mapping[str, str]) -> tuple[str, frozenset[str]]:
-    """Return the signed text, and the names of the values that stand in it."""
+    """Return the signed text, and the names of the values in it."""
     parts, signed, texts = [], set[str](), {**values, "id:lower": values["id"].lower()}
     for part in re.findall(r"[^;]*;|[^;]+", manifest):
         names = [name.partition(":")[0] for name in _PLACEHOLDER.findall(part)]
@@ -265,7 +265,7 @@ def _filled(manifest: str, values: Mapping[str, str]) -> tuple[str, frozenset[st
 
 
 def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
-    """Return topic, resource id, event id and seller of a body: of Standard Webhooks, CloudEvents, or a bare hint."""
+    """Return topic, resource id, event id and seller of a body: Standard Webhooks, CloudEvents, or a bare hint."""
     try:
         message = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -282,12 +282,12 @@ def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]
         resource, event = event, None
     topic = _text(message.get("topic")) or _text(message.get("type"))
     seller = message.get("user_id", data.get("user_id"))
-    # A type such as `orders.processed` has the topic first.
+    # The topic is the first part of a type such as `orders.processed`.
     return topic and topic.partition(".")[0], _text(resource), _text(event), _text(seller)
 
 
 def _text(value: object) -> str | None:
     if isinstance(value, bool):
         return None
-    # Not every member is signed: a line break would forge a line of a log.
+    # Not every member is signed: a line break could forge a line of a log.
     return str(value) if isinstance(value, int) or (isinstance(value, str) and value and value.isprintable()) else None
