@@ -1,4 +1,4 @@
-"""Tools for tests of programs that use the SDK: a transport in memory, and a clock that is moved by hand."""
+"""Tools for tests of programs that use the SDK: a transport in memory, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ class MemoryTransport:
     """Responds from a function or a script, without a socket.
 
     Args:
-        handler: Called with each `Request`; returns a `Response`, or an awaitable
-            of one, or raises. A `SendFailed` passes as it is; after any other exception the
-            request counts as sent. Instead of a function, give a script: an iterable of responses, statuses and
-            exceptions, used up one by one.
+        handler: A function of a `Request` that returns a `Response` or an awaitable of it, or raises. A `SendFailed` is
+            raised unchanged; after any other exception the request counts as sent. Or a script: an iterable of
+            responses, statuses and exceptions, which are used in order.
     """
 
     def __init__(self, handler: Handler | Iterable[Reply] = ()) -> None:
         self.requests: list[Request] = []
-        """Every request, in order."""
+        """All requests, in order."""
         self.discarded: list[Response] = []
-        """The responses after which the client wanted no further request on their connection, in order."""
+        """The responses that the client has discarded, in order: their connections must not be used again."""
         self.closed: bool = False
         self._handler: Handler | None = handler if callable(handler) else None
         self._script: Iterator[Reply] = iter(() if callable(handler) else handler)
         self._added: deque[Reply] = deque()
 
     def replies(self, *replies: Reply) -> None:
-        """Add to the script: responses, bare statuses (with ``{}`` as their body), exceptions to raise."""
+        """Add to the script: responses, statuses (with ``{}`` as their body), and exceptions to raise."""
         self._added.extend(replies)
 
     async def send(self, request: Request) -> Response:
@@ -57,12 +56,12 @@ class MemoryTransport:
         except (SendFailed, asyncio.CancelledError):
             raise
         except Exception as error:
-            # The text is what a failed assertion in a handler has to say.
+            # The text shows which assertion of a handler has failed.
             raise SendFailed(f"the handler raised {type(error).__name__}: {error}", sent=True) from error
         finally:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                # A handler that moves the clock past the deadline of its own call is cancelled only when it waits.
+                # A handler may move the clock past the deadline of its own call: only a wait lets the cancellation in.
                 await asyncio.sleep(0)
 
     def discard(self, response: Response) -> None:
@@ -74,7 +73,7 @@ class MemoryTransport:
         self.closed = True
 
     async def _reply(self, request: Request) -> Response:
-        # One by one: a script may have no end.
+        # The script is read step by step, as it may be endless.
         reply: object = next(self._script, _USED_UP)
         if reply is _USED_UP and self._added:
             reply = self._added.popleft()
@@ -94,10 +93,10 @@ class MemoryTransport:
 
 
 class FakeClock:
-    """A clock that stands still until it is moved. Sleeping moves it at once, so that nothing waits.
+    """A clock that stands still until it is moved. Sleeping moves it immediately, so that no test waits.
 
     Args:
-        now: Seconds since the epoch to begin with.
+        now: The first time, in seconds since the epoch.
         seed: The seed of the random numbers and keys, which are the same each time.
     """
 
@@ -139,7 +138,7 @@ class FakeClock:
         return alarm
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds*, 0 or more, and ring every alarm on the way at its own time.
+        """Move the clock by *seconds*, 0 or more, and call every callback on the way at its own time.
 
         Raises:
             ValueError: *seconds* is negative.
@@ -152,7 +151,7 @@ class FakeClock:
             self._move(max(when, self._monotonic))
             if alarm.callback is not None:
                 alarm.callback()
-        # An alarm may have moved the clock further.
+        # A callback may have moved the clock further.
         self._move(max(end, self._monotonic))
 
     def _move(self, monotonic: float) -> None:
@@ -162,7 +161,7 @@ class FakeClock:
 
 class _Alarm(Struct, eq=False):
     callback: Callable[[], None] | None
-    """`None` once it was cancelled."""
+    """`None` once it is cancelled."""
 
     def cancel(self) -> None:
         self.callback = None

@@ -1,4 +1,4 @@
-"""What the conformance suites have in common: how a rule is named and checked, and how they say what does not hold."""
+"""The common parts of the conformance suites: names of rules, checks, and texts of failures."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-#: A rule runs no longer than this, in seconds, whatever it is run on.
+#: The longest time that a rule may take, in seconds.
 LONGEST = 60.0
 
 
 class NamedRule(Struct, frozen=True):
-    """A rule of a suite, without what it is run on."""
+    """A rule of a suite."""
 
     name: str
-    """What it is called: words joined by underscores."""
+    """The name of the rule: words joined by underscores."""
     rule: str
-    """What has to hold, in a sentence or two."""
+    """The rule, in a sentence or two."""
     check: Callable[..., Awaitable[None]]
-    """Raises ``AssertionError`` where it does not."""
+    """Raises ``AssertionError`` if the rule is broken."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def expect(condition: object, otherwise: str) -> None:
-    """Fail, unless *condition* holds, saying what happened *otherwise*.
+    """Fail with the text *otherwise*, unless *condition* holds.
 
     Raises:
-        AssertionError: It does not hold.
+        AssertionError: *condition* does not hold.
     """
-    # Not an `assert`: this is a module that python -O may run.
+    # Not an `assert`, as python -O removes these.
     if not condition:
         raise AssertionError(otherwise)
 
 
 def named(check: Callable[..., object]) -> tuple[str, str]:
-    """Return the name of what checks a rule, and the rule, which is its docstring."""
+    """Return the name of the function that checks a rule, and the rule, which is its docstring."""
     return getattr(check, "__name__", "").strip("_"), inspect.getdoc(check) or ""
 
 
@@ -46,7 +46,7 @@ async def check_rule(rule: str, check: Awaitable[None]) -> None:
     """Await the *check* of a rule.
 
     Raises:
-        AssertionError: It raises anything, or takes longer than `LONGEST`.
+        AssertionError: The check raises an error, or takes longer than `LONGEST`.
     """
     limit = asyncio.timeout(LONGEST)
     try:
@@ -55,5 +55,5 @@ async def check_rule(rule: str, check: Awaitable[None]) -> None:
     except Exception as error:
         if limit.expired():
             raise AssertionError(f"not done after {LONGEST:g} s. The rule: {rule}") from None
-        text = str(error) if isinstance(error, AssertionError) else f"{error!r} came out"
+        text = str(error) if isinstance(error, AssertionError) else f"{error!r} was raised"
         raise AssertionError(f"{text}. The rule: {rule}") from error

@@ -1,6 +1,6 @@
-"""A raw TCP server on 127.0.0.1 that misbehaves as it is told to.
+"""A raw TCP server on 127.0.0.1 that misbehaves as a script says.
 
-A script plays one connection: it reads requests, writes whatever bytes it likes, and hangs up when it returns.
+A script plays one connection: it reads requests, writes any bytes, and hangs up when it returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 
 from msgspec import Struct
 
-#: How long a head a script takes; far more than any client sends.
+#: The longest head that a script reads, far more than any client sends.
 _LONGEST_HEAD = 2**20
 #: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
 _TURNS = 20
@@ -46,7 +46,7 @@ class Peer:
         self._writer = writer
 
     async def request(self) -> Seen | None:
-        """Read the next request; ``None`` when the client has hung up."""
+        """Read the next request; return ``None`` if the client has hung up."""
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
@@ -70,7 +70,7 @@ class Peer:
         return body
 
     async def part(self, size: int) -> bytes:
-        """Read the next *size* bytes, whatever they are."""
+        """Read the next *size* bytes."""
         return await self._reader.readexactly(size)
 
     async def requests(self) -> AsyncIterator[Seen]:
@@ -79,14 +79,14 @@ class Peer:
             yield request
 
     async def write(self, data: bytes) -> None:
-        """Send *data*; it has left when this returns, or waits for the client to read."""
+        """Send *data*; it is in the system's buffers when this returns."""
         if self._writer.is_closing():
             raise ConnectionResetError  # uvloop would raise a RuntimeError.
         self._writer.write(data)
         await self._writer.drain()
 
     def socket(self) -> socket.socket:
-        """Return the connection itself, past the event loop; the caller closes it."""
+        """Return a copy of the socket, which bypasses the event loop; the caller closes it."""
         return socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno()))
 
     def reset(self) -> None:
@@ -96,12 +96,12 @@ class Peer:
         self._writer.transport.abort()
 
     async def hung_up(self) -> None:
-        """Return when the client has closed its end, one way or the other."""
+        """Return once the client has closed its end in any way."""
         while await self._reader.read(_LONGEST_HEAD):
             pass
 
     async def close(self) -> None:
-        """Close the connection when everything is written."""
+        """Close the connection once all data is written."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -116,7 +116,7 @@ Script: TypeAlias = Callable[[Peer], Awaitable[None]]
 
 
 class FaultServer:
-    """Listens on a free port of 127.0.0.1 while it is entered. What a script raises is raised in the end.
+    """Listens on a free port of 127.0.0.1 inside its context. The end of the context raises the errors of scripts.
 
     Args:
         script: Played for each connection.
@@ -125,11 +125,11 @@ class FaultServer:
 
     def __init__(self, script: Script, *, tls: SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
-        """Every request that arrived whole, in order."""
+        """All requests that arrived completely, in order."""
         self.arrived = asyncio.Event()
-        """Set once a request has arrived whole."""
+        """Set once a request has arrived completely."""
         self.peers: list[Peer] = []
-        """The ends of all connections that were made, in order."""
+        """The server's ends of all connections, in order."""
         self._script = script
         self._tls = tls
         self._playing: set[asyncio.Task[None]] = set()
@@ -137,16 +137,16 @@ class FaultServer:
 
     @property
     def opened(self) -> int:
-        """How many connections were made."""
+        """The number of connections so far."""
         return len(self.peers)
 
     def url(self, target: str = "/", *, host: str = "127.0.0.1") -> str:
-        """Return the URL of *target* here."""
+        """Return the URL of *target* on this server."""
         port = self._server.sockets[0].getsockname()[1]
         return f"{'https' if self._tls else 'http'}://{host}:{port}{target}"
 
     async def all_hung_up(self) -> None:
-        """Return when every connection is over."""
+        """Return once every connection has ended."""
         while self._playing:
             await asyncio.wait(self._playing)
 
@@ -158,7 +158,7 @@ class FaultServer:
             limit=_LONGEST_HEAD,
             backlog=256,
             ssl=self._tls,
-            # A client that does not say goodbye must not hold up the end of a test.
+            # A client that does not end TLS properly must not delay the end of a test.
             ssl_shutdown_timeout=None if self._tls is None else 0.1,
         )
         return self
@@ -180,27 +180,27 @@ class FaultServer:
 
     async def _play(self, peer: Peer) -> None:
         try:
-            with contextlib.suppress(OSError):  # The client has broken the connection; many scripts wait for that.
+            with contextlib.suppress(OSError):  # The client has broken the connection, which many scripts wait for.
                 await self._script(peer)
             await peer.close()
-        except Exception as error:  # noqa: BLE001 - whoever runs the server learns of it when it ends
+        except Exception as error:  # noqa: BLE001 - the end of the context raises it
             self._broken = error
         finally:
             peer.abort()
 
 
 def http(status: int = 200, body: bytes = b"{}", *fields: str, length: int | None = None) -> bytes:
-    """Return a response with a ``Content-Length``: that of *body*, or a false one."""
+    """Return a response with a ``Content-Length``: the length of *body*, or a false *length*."""
     lines = [f"HTTP/1.1 {status} Some Reason", *fields, f"Content-Length: {len(body) if length is None else length}"]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-#: What a script does next: it writes bytes, sleeps for seconds, or does something with its end of the connection.
+#: A step of a script: bytes to write, seconds to sleep, or a function of its end of the connection.
 Step: TypeAlias = bytes | float | Callable[[Peer], Awaitable[object] | None]
 
 
 def play(*steps: Step) -> Script:
-    """Return a script that does *steps*; between two of them, the client gets what was written."""
+    """Return a script that does *steps*; between two steps, the client gets the written bytes."""
 
     async def script(peer: Peer) -> None:
         for number, step in enumerate(steps):
@@ -222,7 +222,7 @@ def once(*steps: Step) -> Script:
 
 
 def forever(piece: bytes) -> Step:
-    """Return the step of writing *piece* until the client hangs up."""
+    """Return a step that writes *piece* until the client hangs up."""
 
     async def step(peer: Peer) -> None:
         while True:
@@ -233,7 +233,7 @@ def forever(piece: bytes) -> Step:
 
 
 def replies(responses: Mapping[str, Sequence[Step]], otherwise: Sequence[Step] = ()) -> Script:
-    """Return a script that does for each request the steps of its target, or *other*, or writes the target itself."""
+    """Return a script that does the steps of each request's target, or *otherwise*, or responds with the target."""
 
     async def script(peer: Peer) -> None:
         async for request in peer.requests():
@@ -242,7 +242,7 @@ def replies(responses: Mapping[str, Sequence[Step]], otherwise: Sequence[Step] =
     return script
 
 
-#: Gives every request its own target.
+#: Responds to every request with its target.
 echo = replies({})
 
 
@@ -252,7 +252,7 @@ def always(*steps: Step) -> Script:
 
 
 async def turns() -> None:
-    """Let everything that is ready run."""
+    """Let all tasks run that are ready."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
 

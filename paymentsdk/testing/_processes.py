@@ -1,4 +1,4 @@
-"""The processes that a rule of a journal is about, and the record that they share."""
+"""The processes in a rule of a journal, and the record that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paymentsdk.journal import Action, Journal, Record, RecordState, Resolution,
 from paymentsdk.journal import _record as states
 from paymentsdk.testing._expectation import expect
 
-#: Makes a journal on the store of the case, whose leases count on the clock that it is given.
+#: Makes a journal on the store of the case; the given clock is the clock of its leases.
 MakeJournal: TypeAlias = Callable[[Callable[[], float]], Journal]
 
 LEASE = 60.0
@@ -20,10 +20,10 @@ _BODY = b'{"total_amount":"24.90"}'
 
 
 class Processes:
-    """The processes of a case: two journals on one store, or more, and one clock.
+    """The processes of a case: two or more journals on one store, and one clock.
 
-    What a journal decides is not its own: each step is made by another process than the step before, and then all have
-    to read the row that `paymentsdk.journal` says that it leaves.
+    A journal makes no decisions itself: each step uses another process than the step before, and then every process has
+    to read the row that the rules in `paymentsdk.journal` return.
     """
 
     def __init__(self, make_journal: MakeJournal) -> None:
@@ -45,11 +45,11 @@ class Processes:
             await journal.aclose()
 
     async def begin(self, record: Record, expected: Action = Action.SEND, *, lease: float = LEASE) -> Record:
-        """Begin a record in the next process, which comes to the *expected* action, and return its row."""
+        """Begin a record in the next process, which must return the *expected* action; return its row."""
         _, row = states.begin_record(self.rows.get(record.key), record, now=self.time, lease=lease)
-        action, kept = await next(self._next).begin(record, lease=lease)
-        expect(action is expected, f"{record!r} is {action} in place of {expected}")
-        return await self._wrote(row, kept)
+        action, returned = await next(self._next).begin(record, lease=lease)
+        expect(action is expected, f"{record!r} is {action}, not {expected}")
+        return await self._wrote(row, returned)
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """Renew a lease in the next process, and return the row."""
@@ -59,15 +59,15 @@ class Processes:
     async def resolve(
         self, key: str, resolution: Resolution | RecordState, *, owner: str = "a/1", leaves: RecordState | None = None
     ) -> Record:
-        """Resolve a record in the next process, which *leaves* another state than that, or not, and return its row."""
+        """Resolve a record in the next process, and return its row; *leaves* is the state if it stays another."""
         resolution = Resolution(state=resolution) if isinstance(resolution, RecordState) else resolution
         row = states.resolve_record(self.rows[key], resolution, owner=owner, now=self.time)
-        kept = await next(self._next).resolve(key, resolution, owner=owner)
-        expect(kept.state is (leaves or resolution.state), f"{resolution.state} by {owner} has left {kept!r}")
-        return await self._wrote(row, kept)
+        returned = await next(self._next).resolve(key, resolution, owner=owner)
+        expect(returned.state is (leaves or resolution.state), f"{resolution.state} by {owner} has left {returned!r}")
+        return await self._wrote(row, returned)
 
     async def claim(self, *sellers: str, owner: str = "b/1", keys: Collection[str] | None = None) -> list[str]:
-        """Claim records in the next process, those of all *keys* by default, and return their names."""
+        """Claim the records of *keys* in the next process, by default of all keys, and return their names."""
         keys = tuple(self.rows) if keys is None else keys
         claimed = await next(self._next).claim(sellers, owner=owner, lease=LEASE, keys=keys)
         for row in [self.rows[key] for key in keys if key in self.rows]:
@@ -90,16 +90,16 @@ class Processes:
         return count
 
     async def _wrote(self, row: Record, *returned: Record) -> Record:
-        """Check that *row* is what was *returned* and what every process reads, and return it."""
+        """Check that each record in *returned* equals *row*, and that every process reads *row*; return *row*."""
         self.rows[row.key] = row
         for record in (*returned, *[await journal.get(row.key) for journal in self.journals]):
             pairs = {name: (getattr(record, name, None), getattr(row, name)) for name in row.__struct_fields__}
             wrong = [
-                f"{name} is {value!r} in place of {expected!r}"
+                f"{name} is {value!r}, not {expected!r}"
                 for name, (value, expected) in pairs.items()
                 if value != expected
             ]
-            expect(not wrong, f"of {row!r}, {', '.join(wrong)}")
+            expect(not wrong, f"in {row!r}, {', '.join(wrong)}")
         return row
 
 

@@ -1,4 +1,4 @@
-"""The rules that every transport keeps, as a suite that you can run on your own.
+"""The rules that every transport keeps, as a suite that you can run.
 
 With pytest and pytest-asyncio::
 
@@ -12,8 +12,8 @@ With pytest and pytest-asyncio::
     async def test_conformance(case):
         await case.run(make_transport)
 
-Every case runs against servers on 127.0.0.1 that misbehave in every known way. The cases about TLS need the package
-``trustme``. A rule that your transport cannot keep is declared, with the reason, and then has to be broken::
+Every case uses servers on 127.0.0.1 that misbehave in all known ways. The cases about TLS need the package ``trustme``.
+If your transport cannot keep a rule, declare the rule with the reason. The suite then checks that it is broken::
 
     DEVIATIONS = {"surplus_bytes_end_the_connection_garbage": "the parser of ... fails the whole response"}
     ...
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The rules of these enter CASES.
+# Importing these adds their rules to CASES.
 from paymentsdk.testing.transport_conformance import _connections, _requests, _responses  # noqa: F401 - see above
 from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTransport
 
@@ -41,8 +41,8 @@ _BEGUN = (
 )
 
 
-#: The rules that `AiohttpTransport` does not keep, each with its reason: aiohttp's parser decides, and nothing public
-#: makes it stricter. Without the C extension of aiohttp, another parser deviates from others.
+#: The rules that `AiohttpTransport` does not keep, each with its reason: aiohttp's parser decides, and no public
+#: option makes it stricter. Without the C extension of aiohttp, another parser deviates from other rules.
 AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "a_bare_line_feed_is_no_response": _LINE_FEED,
     "a_bare_line_feed_within_the_head_is_no_response": _LINE_FEED,

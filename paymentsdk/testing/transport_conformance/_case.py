@@ -1,4 +1,4 @@
-"""A rule that every transport keeps, as something that can be run."""
+"""A rule that every transport keeps, with the code that checks it."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from paymentsdk.transports.base import Request, Response, SendFailed, Transport
 class MakeTransport(Protocol):
     """Makes the transport under test; called on the running event loop.
 
-    A transport that waits for requests in flight when it is closed should wait for a fraction of a second here.
+    If closing the transport waits for requests in flight, it should wait for only a fraction of a second here.
     """
 
     def __call__(self, *, ca: bytes | None = None, limit: int = 100) -> Transport:
@@ -25,7 +25,7 @@ class MakeTransport(Protocol):
 
         Args:
             ca: A certificate authority to trust, as PEM.
-            limit: The most connections that it may have at a time.
+            limit: The most connections at the same time.
         """
         ...
 
@@ -41,12 +41,12 @@ class Case(NamedRule, frozen=True):
 
         Args:
             make: Makes a transport.
-            deviations: The names of the rules that these do not keep, each with its reason. They are checked as well:
-                such a rule has to be broken, or else the deviation is out of date.
+            deviations: The names of the rules that these transports do not keep, each with its reason. These rules are
+                checked, too: a deviation whose rule is kept is out of date.
 
         Raises:
-            AssertionError: They break it, and the text says how; or they keep it, and a deviation says otherwise.
-            ValueError: A deviation names no rule of the suite.
+            AssertionError: The transports break the rule, as the text says, or a deviation is out of date.
+            ValueError: A deviation is not the name of a rule.
         """
         if unknown := deviations.keys() - {case.name for case in CASES}:
             raise ValueError(f"a deviation names no rule of the suite: {', '.join(unknown)}")
@@ -64,7 +64,7 @@ class Case(NamedRule, frozen=True):
             expect(reason is None, f"the rule is kept: the deviation is out of date ({reason})")
 
 
-#: Every rule, in the order in which they are written.
+#: All rules, in the order of their definition.
 CASES: list[Case] = []
 
 
@@ -75,7 +75,7 @@ def case(rule: Rule) -> Rule:
 
 
 class Options(TypedDict, total=False):
-    """What a request may have beside its method and its target."""
+    """The optional parts of a request."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -100,10 +100,10 @@ class Link(Struct, frozen=True):
         return await self.exchange(self.request(target, method, **options))
 
     async def exchange(self, request: Request) -> Response:
-        """Send *request* as the engine does: whoever sends keeps the time.
+        """Send *request* as the engine does: the caller enforces the timeout.
 
         Raises:
-            TimeoutError: It took longer than ``request.timeout``.
+            TimeoutError: The response took longer than ``request.timeout``.
         """
         async with asyncio.timeout(request.timeout):
             return await self.transport.send(request)
@@ -117,7 +117,7 @@ class Link(Struct, frozen=True):
         expect((response.status, response.body) == (status, expected), text)
 
     async def fail(self, request: Request, *, sent: bool) -> SendFailed:
-        """Send *request*, which has to fail by itself, and return how it did.
+        """Send *request*, which has to fail by itself, and return its error.
 
         Raises:
             AssertionError: There was a response, no failure in time, or a false ``sent``.
@@ -125,18 +125,18 @@ class Link(Struct, frozen=True):
         try:
             response = await self.exchange(request)
         except SendFailed as error:
-            expect(error.sent is sent, f"sent is {error.sent} where {sent} is the truth ({error.reason})")
+            expect(error.sent is sent, f"sent is {error.sent}, not {sent} ({error.reason})")
             return error
         except TimeoutError:
             raise AssertionError(f"no failure within {request.timeout:g} s") from None
         raise AssertionError(f"SendFailed was expected, not a response: {response!r} {response.body[:80]!r}")
 
     async def may_fail(self, request: Request, *bodies: bytes) -> None:
-        """Send *request*, and check that it fails as one that was sent, or that its response has one of *bodies*."""
+        """Send *request*, and check that it fails as sent, or that its response has one of *bodies*."""
         try:
             response = await self.exchange(request)
         except SendFailed as error:
-            expect(error.sent, "the request was sent, whatever its response is like")
+            expect(error.sent, "the request was sent, but the error says that it was not")
         else:
             expect(response.body in bodies, f"{len(response.body)} bytes came back: {response.body[:80]!r}")
 
@@ -145,7 +145,7 @@ class Link(Struct, frozen=True):
 async def linked(
     make: MakeTransport, script: Script, *, tls: SSLContext | None = None, ca: bytes | None = None, limit: int = 100
 ) -> AsyncIterator[Link]:
-    """Run a server that plays *script*, and make a transport; close both in the end."""
+    """Run a server that plays *script*, and make a transport; close both at the end."""
     async with FaultServer(script, tls=tls) as server:
         transport = make(ca=ca, limit=limit)
         try:
@@ -155,7 +155,7 @@ async def linked(
 
 
 def served(*scripts: Script, limit: int = 100) -> Callable[[Callable[[Link], Awaitable[None]]], Rule]:
-    """Add a rule about a transport and a server to the suite, which has to hold whichever of *scripts* that plays."""
+    """Add a rule to the suite that has to hold for a server with each of *scripts*."""
 
     def add(check: Callable[[Link], Awaitable[None]]) -> Rule:
         @functools.wraps(check)

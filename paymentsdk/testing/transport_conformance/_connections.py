@@ -1,4 +1,4 @@
-"""How connections are made, kept, given up and closed, also by many requests at once and by cancelled ones."""
+"""How connections are made, kept and closed, also with many requests at the same time, and with cancelled requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paymentsdk.testing._fault_server import (
 from paymentsdk.testing.transport_conformance._case import Link, MakeTransport, case, linked, served
 from paymentsdk.transports.base import Request, Response, SendFailed
 
-#: Seconds that a test waits for what never comes.
+#: Seconds that a test waits for something that must not happen.
 _SHORT = 0.2
 #: Turns of the event loop; no request over loopback takes more.
 _LONG = 40
@@ -33,10 +33,10 @@ _LONG = 40
 
 @served(echo)
 async def connections_are_kept(link: Link) -> None:
-    """Requests one after the other share connections.
+    """Consecutive requests share connections.
 
-    A transport with threads of its own may not have a connection back before the next request goes out, so not all of
-    them need to share one.
+    A transport with its own threads may not have a connection back before the next request goes out, so not all
+    requests need to share one connection.
     """
     for _ in range(5):
         await link.send("/", "POST", body=b"{}")
@@ -53,7 +53,7 @@ async def connections_are_given_up_when_asked_to(link: Link) -> None:
 
 @served(echo)
 async def a_fresh_connection_is_new(link: Link) -> None:
-    """A request that asks for a fresh connection shares it with no request before it."""
+    """A request that asks for a fresh connection does not use a connection of an earlier request."""
     for fresh in (False, True, True, False):
         await link.send("/", "POST", body=b"{}", fresh=fresh)
     [first, second, third, fourth] = [request.connection for request in link.server.seen]
@@ -64,7 +64,7 @@ async def a_fresh_connection_is_new(link: Link) -> None:
 
 @served(echo, limit=8)
 async def many_at_once_get_their_own_responses(link: Link) -> None:
-    """64 requests at once on 8 connections all go out; each gets its own response, however often it was asked for."""
+    """64 requests at the same time on 8 connections are all sent; each gets its own response, also when repeated."""
     targets = [f"/v1/orders/{i}" for i in range(64)]
     for _ in range(3):
         await asyncio.gather(*(link.receive(target, target.encode()) for target in targets))
@@ -74,7 +74,7 @@ async def many_at_once_get_their_own_responses(link: Link) -> None:
 
 @case
 async def nothing_is_sent_again(make: MakeTransport) -> None:
-    """A kept connection that ends as a request arrives on it is a failure; the request is not sent a second time."""
+    """If a kept connection ends as a request arrives on it, the request fails, and is not sent a second time."""
     for method in ("GET", "PUT", "DELETE", "POST"):
         async with linked(make, once(http(), Peer.request)) as link:
             await link.send("/first")
@@ -88,14 +88,14 @@ _FIRST, _STRAY = http(200, b"/first"), http(200, b"stray")
 
 @served(replies({"/first": [_FIRST + _STRAY]}), replies({"/first": [_FIRST, _SHORT / 4, _STRAY]}))
 async def a_stray_response_does_no_lasting_harm(link: Link) -> None:
-    """An unrequested response is dropped, or taken for the one to the next request; the requests after are not harmed.
+    """An unrequested response is dropped, or taken for the response to the next request; later requests are correct.
 
     No client can always tell, so the engine checks that a response belongs to its request. If the next request takes
-    the stray response, its own response is left over: the request after it must not take that, or all later ones would
-    be off by one.
+    the stray response, its own response is left over. The request after it must not take that response: all later
+    responses would be off by one.
     """
     await link.receive("/first", b"/first")
-    await asyncio.sleep(_SHORT / 2)  # What comes to nobody has come by then.
+    await asyncio.sleep(_SHORT / 2)  # By then, the stray bytes have arrived.
     await link.may_fail(link.request("/second"), b"/second", b"stray")
     await asyncio.sleep(_SHORT / 2)
     await link.receive("/third", b"/third")
@@ -121,7 +121,7 @@ async def no_such_host(link: Link) -> None:
 
 @served(echo)
 async def connecting_takes_too_long(link: Link) -> None:
-    """A connection that is not made within ``connect_timeout``, be that 0, is a failure with nothing sent."""
+    """A connection that is not made within ``connect_timeout``, which may be 0, is a failure with nothing sent."""
     with unanswered_port() as port:
         for within in (_SHORT, 0.0):
             request = Request("GET", f"http://127.0.0.1:{port}/", timeout=10.0, connect_timeout=within)
@@ -130,7 +130,7 @@ async def connecting_takes_too_long(link: Link) -> None:
 
 @contextlib.asynccontextmanager
 async def _in_flight(make: MakeTransport, *steps: Step) -> AsyncIterator[tuple[Link, asyncio.Task[Response]]]:
-    """Have a request on its way on a transport with one place, for which the server does *steps*."""
+    """Keep a request in flight on a transport with one place; the server does *steps* for it."""
     async with linked(make, always(*steps), limit=1) as link:
         task = asyncio.ensure_future(link.send("/1", "POST", body=b"{}"))
         await link.server.arrived.wait()
@@ -142,7 +142,7 @@ async def _in_flight(make: MakeTransport, *steps: Step) -> AsyncIterator[tuple[L
 
 
 async def _respond_to_first(link: Link, first: asyncio.Task[Response], go_on: asyncio.Event) -> None:
-    """Let the request in flight have its response, and check that the next one to arrive is a new one."""
+    """Let the server respond to the request in flight, and check that the next request to arrive is a new one."""
     go_on.set()
     await first
     await link.send("/3")
@@ -162,7 +162,7 @@ async def waiting_for_a_place_takes_too_long(make: MakeTransport) -> None:
 
 @case
 async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
-    """A request that is cancelled while it waits for a place does not go out, and its place is not lost."""
+    """A request that is cancelled while it waits for a place is not sent, and its place is not lost."""
     go_on = asyncio.Event()
     async with _in_flight(make, lambda _: go_on.wait(), http()) as (link, first):
         second = asyncio.ensure_future(link.send("/2", "POST", body=b"{}"))
@@ -175,7 +175,7 @@ async def who_no_longer_waits_is_not_sent(make: MakeTransport) -> None:
 
 @served(once(0.5 + _SHORT, http()))
 async def a_response_may_take_longer_than_a_connection(link: Link) -> None:
-    """``connect_timeout`` bounds only the wait for a connection: a later response is still a response."""
+    """``connect_timeout`` limits only the wait for a connection: a later response is still accepted."""
     await link.send("/", "POST", body=b"{}", connect_timeout=0.5)
     expect(len(link.server.seen) == 1, f"it went out {len(link.server.seen)} times")
 
@@ -190,7 +190,7 @@ _FAILING: dict[str, list[Step]] = {
 
 @served(replies(_FAILING, [http()]), limit=1)
 async def a_failure_gives_its_place_back(link: Link) -> None:
-    """In a pool of one connection, a request that fails in any way, sent or not, does not block the next one."""
+    """In a pool of one connection, a request that fails in any way, sent or not, does not block the next request."""
     with refused_port() as port:
         failing = [
             Request("GET", f"http://127.0.0.1:{port}/"),
@@ -204,7 +204,7 @@ async def a_failure_gives_its_place_back(link: Link) -> None:
     expect(len(link.server.seen) == len(failing) + len(_FAILING), f"{link.server.seen} arrived")
 
 
-# --- requests that are given up ---------------------------------------------------------------------------------------
+# --- cancelled requests -----------------------------------------------------------------------------------------------
 
 
 def _hang(*steps: Step) -> Script:
@@ -221,13 +221,13 @@ def _hang(*steps: Step) -> Script:
     limit=1,
 )
 async def no_response_in_time(link: Link) -> None:
-    """Cancelled while a response does not come, stops or drips, a request ends at once and takes its connection along.
+    """A request whose response is missing, stops or drips ends immediately when it is cancelled, with its connection.
 
-    Its place is free for the next request.
+    Its place is then free for the next request.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
-    with contextlib.suppress(TimeoutError):  # A transport may keep the time as well.
+    with contextlib.suppress(TimeoutError):  # A transport may enforce the timeout itself.
         await link.may_fail(link.request("/ill", timeout=_SHORT, connect_timeout=10.0))
     expect(loop.time() - started < _SHORT + 1, f"it took {loop.time() - started:.1f} s to be cancelled")
     await link.server.all_hung_up()
@@ -238,9 +238,9 @@ async def no_response_in_time(link: Link) -> None:
 
 @case
 async def cancelled_at_any_moment(make: MakeTransport) -> None:
-    """Wherever a request is cancelled, the cancellation comes out, and neither its place nor its response is left.
+    """A request can be cancelled at any moment: the cancellation is raised, and its place and response are released.
 
-    Its response would be the next one's.
+    Otherwise its response would be taken for the response to the next request.
     """
     for fresh in (False, True):
         async with linked(make, replies({"/ill": [b"", http(200, b"/ill")]}), limit=1) as link:
@@ -258,7 +258,7 @@ async def cancelled_at_any_moment(make: MakeTransport) -> None:
 
 
 def _unsent(error: BaseException | None) -> bool:
-    """Whether *error* is how a transport that is closed says that a request was not sent."""
+    """Return whether *error* is how a closed transport says that a request was not sent."""
     return isinstance(error, ClientClosed) or (isinstance(error, SendFailed) and not error.sent)
 
 
@@ -275,7 +275,7 @@ async def closing_twice_is_allowed(make: MakeTransport) -> None:
 
 @served(echo)
 async def a_closed_transport_says_so(link: Link) -> None:
-    """After it was closed, a transport sends nothing more and says so."""
+    """A closed transport sends nothing more, and raises an error that says so."""
     await link.send("/before")
     await link.transport.aclose()
     try:
@@ -289,9 +289,9 @@ async def a_closed_transport_says_so(link: Link) -> None:
 
 @case
 async def closing_cancels_nobody(make: MakeTransport) -> None:
-    """When the transport is closed, requests in flight and waiting ones end with an error, and so do the connections.
+    """When the transport is closed, requests in flight and waiting requests end with an error; connections close.
 
-    A CancelledError would silently end a task that nobody has cancelled.
+    A CancelledError would silently end a task that was never cancelled.
     """
     async with _in_flight(make, Peer.hung_up) as (link, flying):
         waiting = asyncio.ensure_future(link.send("/waiting"))
@@ -309,7 +309,7 @@ async def closing_cancels_nobody(make: MakeTransport) -> None:
 
 @served(echo)
 async def closing_ends_the_wait_for_a_connection(link: Link) -> None:
-    """A request that is being connected when the transport is closed ends soon, with nothing sent."""
+    """A request that is connecting when the transport is closed ends soon, with nothing sent."""
     with unanswered_port() as port:
         request = Request("POST", f"http://127.0.0.1:{port}/", timeout=20.0, connect_timeout=15.0)
         connecting = asyncio.ensure_future(link.exchange(request))
@@ -318,8 +318,8 @@ async def closing_ends_the_wait_for_a_connection(link: Link) -> None:
             await link.transport.aclose()
             await asyncio.wait([connecting], timeout=3)
             expect(connecting.done(), "it still waits for a connection")
-        finally:  # Also where the rule is cut off: nothing else ends that wait.
+        finally:  # Also if the rule runs out of time: nothing else ends that wait.
             connecting.cancel()
             await asyncio.wait([connecting])
-    expect(not connecting.cancelled(), "it was cancelled, though nobody has done that")
+    expect(not connecting.cancelled(), "it ended as cancelled, but was never cancelled")
     expect(_unsent(connecting.exception()), f"it ended with {connecting.exception()!r}")

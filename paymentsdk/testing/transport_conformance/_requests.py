@@ -1,4 +1,4 @@
-"""What goes out and to whom, which responses come back, and what no failure shows of them."""
+"""Which requests are sent where, which responses are returned, and which secrets no failure shows."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from paymentsdk.transports.base import Request, SendFailed, header
 if TYPE_CHECKING:
     import trustme
 
-#: What HTTP itself needs or allows to say, and nothing about who is calling.
+#: The header fields that HTTP itself needs or allows, and that say nothing about the caller.
 _MAY_BE_ADDED = {"host", "content-length", "content-type", "connection", "accept", "accept-encoding", "user-agent"}
 _TOKEN = {"Authorization": "Bearer APP_USR-1-2-3"}
 
 
 @served(always(http(201)))
 async def a_request_arrives_as_it_is(link: Link) -> None:
-    """Method, percent-encoded target, header fields and body arrive byte for byte, also 512 KiB."""
+    """Method, percent-encoded target, header fields and body arrive byte for byte, also a body of 512 KiB."""
     path = "/v1/orders/a%2Fb%20c%E2%82%AC%3a~//x;y=1,2/"
     targets = ["/", path, f"{path}?x=a%2Bb&y=%26%3D&date=2026-01-31T09%3A30%3A00.000-03%3A00&z=", "/search?"]
     fields = {"Content-Type": "application/json", "X-Idempotency-Key": "k-1", "authorization": "Bearer APP_USR-1-2-3"}
-    body = b'{"description": "caf\xc3\xa9 \\u20ac"}' + bytes(range(256)) * 2048  # More than buffers on the way hold.
+    body = b'{"description": "caf\xc3\xa9 \\u20ac"}' + bytes(range(256)) * 2048  # More than the buffers hold.
     for target in targets:
         await link.send(target, "POST", headers=fields, body=body)
         request = link.server.seen[-1]
@@ -49,7 +49,7 @@ async def a_request_arrives_as_it_is(link: Link) -> None:
 
 @served(echo)
 async def every_method_goes_out(link: Link) -> None:
-    """GET, POST, PUT, PATCH and DELETE go out as such, each exactly once, and none gets a body."""
+    """GET, POST, PUT, PATCH and DELETE are sent as such, each exactly once, and no body is added."""
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     for method in methods:
         await link.send(method=method)
@@ -60,7 +60,7 @@ async def every_method_goes_out(link: Link) -> None:
 
 @served(echo)
 async def nothing_is_added_that_says_who_calls(link: Link) -> None:
-    """Beyond what HTTP needs, only the given header fields go out: no cookie, no credentials, no referer."""
+    """Only the given header fields are sent, besides those of HTTP: no cookie, no credentials, no referer."""
     await link.send(headers={"X-One": "1"})
     added = link.server.seen[0].headers.keys() - _MAY_BE_ADDED - {"x-one"}
     expect(not added, f"these fields were added: {added}")
@@ -68,7 +68,7 @@ async def nothing_is_added_that_says_who_calls(link: Link) -> None:
 
 @served(always(http(200, b"{}", "Set-Cookie: seller=1; Path=/")))
 async def cookies_are_not_kept(link: Link) -> None:
-    """A cookie that one seller's response sets does not go out with the next seller's request."""
+    """A cookie from one seller's response is not sent with the next seller's request."""
     for target in ("/1", "/2"):
         await link.exchange(Request("GET", link.server.url(target, host="localhost")))
     expect("cookie" not in link.server.seen[1].headers, "a cookie was kept and sent")
@@ -76,7 +76,7 @@ async def cookies_are_not_kept(link: Link) -> None:
 
 @served(echo)
 async def the_token_is_the_one_that_was_given(link: Link) -> None:
-    """A password for the host in a ``.netrc`` does not replace the token: it may be another seller's."""
+    """A password for the host in a ``.netrc`` does not replace the token: it may belong to another seller."""
     with tempfile.NamedTemporaryFile("w", suffix=".netrc") as file:
         file.write("machine 127.0.0.1 login another password secret\n")
         file.flush()
@@ -88,7 +88,7 @@ async def the_token_is_the_one_that_was_given(link: Link) -> None:
 
 @served(echo)
 async def a_header_with_a_line_break_is_not_sent(link: Link) -> None:
-    """A header field that would smuggle in another one is rejected before anything is sent."""
+    """A header field that would smuggle in another field is rejected before anything is sent."""
     for line_break in ("\r\n", "\n", "\r"):
         for fields in ({"X-One": f"1{line_break}X-Two: 2"}, {f"X-One: 1{line_break}X-Two": "2"}):
             await link.fail(link.request(headers=fields), sent=False)
@@ -103,7 +103,7 @@ _STATUSES = {
 
 @served(replies(_STATUSES))
 async def every_status_is_a_response(link: Link) -> None:
-    """A rejection is a response like any other: status, header fields in any case, and body come back as they are."""
+    """A rejection is a response like any other: status, header fields in any case, and body are returned unchanged."""
     for target in _STATUSES:
         response = await link.send(target)
         came = (f"/{response.status}", response.body)
@@ -114,7 +114,7 @@ async def every_status_is_a_response(link: Link) -> None:
 
 @case
 async def redirects_are_not_followed(make: MakeTransport) -> None:
-    """A redirect is a response: key, token and body never go to the address that it names."""
+    """A redirect is returned as a response: key, token and body are never sent to its address."""
     async with linked(make, echo) as elsewhere:
         location = f"Location: {elsewhere.server.url('/stolen')}"
         away = {f"/{status}": [http(status, b"", location)] for status in (301, 302, 303, 307, 308)}
@@ -129,7 +129,7 @@ async def redirects_are_not_followed(make: MakeTransport) -> None:
 
 @served(replies({"/204": [b"HTTP/1.1 204 No Content\r\n\r\n"], "/200": [http(200, b"")]}))
 async def an_empty_response_is_a_response(link: Link) -> None:
-    """A 204, and a 200 of no bytes, come back with an empty body, and the connection goes on."""
+    """A 204, and a 200 without bytes, are returned with an empty body, and the connection is kept."""
     await link.receive("/204", b"", status=204)
     await link.receive("/200", b"")
     await link.receive("/more", b"/more")
@@ -150,7 +150,7 @@ _FORMS: dict[str, list[Step]] = {
 
 @served(replies(_FORMS))
 async def the_body_may_come_in_any_form(link: Link) -> None:
-    """A body comes back whole whether it has a length, comes in chunks, byte by byte, or ends with the connection."""
+    """A body is returned whole if it has a length, comes in chunks, byte by byte, or ends with the connection."""
     for target in (*_FORMS, "/length"):
         await link.receive(target, b"0123456789")
 
@@ -160,7 +160,7 @@ _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>
 
 @served(always(_INTERIM + http(201, b"made")))
 async def interim_responses_are_passed_over(link: Link) -> None:
-    """A 100 or a 103 before the response is not the response."""
+    """A 100 or a 103 before the response is not taken for the response."""
     for _ in range(2):
         await link.receive("/", b"made", "POST", status=201, body=b"{}")
 
@@ -181,17 +181,17 @@ def _serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
 
 
 async def _reject(make: MakeTransport, certificate: trustme.LeafCert, ca: trustme.CA | None) -> None:
-    """See *certificate* rejected for good, with nothing sent."""
+    """Check that *certificate* is rejected permanently, with nothing sent."""
     pem = None if ca is None else ca.cert_pem.bytes()
     async with linked(make, echo, tls=_serving(certificate), ca=pem) as link:
         failed = await link.fail(link.request(), sent=False)
-        expect(failed.permanent, "the certificate will be as wrong the next time, so it is permanent")
-        expect(not link.server.seen, "the request went out to a stranger")
+        expect(failed.permanent, "a second attempt would meet the same certificate, so the error must be permanent")
+        expect(not link.server.seen, "the request was sent to an untrusted server")
 
 
 @case
 async def tls_works(make: MakeTransport) -> None:
-    """With an authority that is trusted, requests go out, connections are kept, and fresh ones are new."""
+    """With a trusted authority, requests are sent, connections are kept, and fresh connections are new."""
     ca, body = _authority(), b"x" * 100_000
     tls = _serving(ca.issue_cert("127.0.0.1", "localhost"))
     async with linked(make, always(http(200, body)), tls=tls, ca=ca.cert_pem.bytes()) as link:
@@ -207,34 +207,34 @@ async def tls_works(make: MakeTransport) -> None:
 
 @case
 async def an_unknown_authority_is_refused(make: MakeTransport) -> None:
-    """A certificate of an unknown authority is rejected for good, with nothing sent."""
+    """A certificate of an unknown authority is rejected permanently, with nothing sent."""
     await _reject(make, _authority().issue_cert("127.0.0.1"), None)
     await _reject(make, _authority().issue_cert("127.0.0.1"), _authority())
 
 
 @case
 async def another_host_is_refused(make: MakeTransport) -> None:
-    """A certificate for another host is rejected for good, with nothing sent."""
+    """A certificate for another host is rejected permanently, with nothing sent."""
     ca = _authority()
     await _reject(make, ca.issue_cert("api.example.com"), ca)
 
 
 @case
 async def an_expired_certificate_is_refused(make: MakeTransport) -> None:
-    """A certificate that has expired is rejected for good, with nothing sent."""
+    """A certificate that has expired is rejected permanently, with nothing sent."""
     ca = _authority()
     await _reject(make, ca.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC)), ca)
 
 
 async def _fail_handshake(link: Link, connect_timeout: float) -> None:
-    """See a request of TLS to the server, which does not speak it, fail with nothing sent."""
+    """Check that a TLS request to the server, which does not speak TLS, fails with nothing sent."""
     url = link.server.url().replace("http:", "https:")
     await link.fail(Request("GET", url, timeout=10.0, connect_timeout=connect_timeout), sent=False)
 
 
 @served(play(http(400)), Peer.close)
 async def a_handshake_that_fails(link: Link) -> None:
-    """A server that speaks no TLS, or hangs up in the handshake, is a failure with nothing sent."""
+    """A server that speaks no TLS, or hangs up in the handshake, causes a failure with nothing sent."""
     await _fail_handshake(link, 5.0)
 
 
@@ -265,10 +265,10 @@ async def _fail_silently(link: Link, request: Request) -> None:
     """
     try:
         await link.exchange(request)
-    except Exception as error:  # noqa: BLE001 - which it may be is for other cases
+    except Exception as error:  # noqa: BLE001 - other cases check the kind of the error
         lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
         pickled = pickle.dumps(error) if isinstance(error, SendFailed) else b""
-        _search("\n".join([str(error), repr(error), *lines, pickled.decode("latin-1")]), "told")
+        _search("\n".join([str(error), repr(error), *lines, pickled.decode("latin-1")]), "shown")
     else:
         raise AssertionError("a failure was expected")
 
@@ -281,7 +281,7 @@ async def _fail_silently(link: Link, request: Request) -> None:
     once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + _TOKENS + b"\r\n"),
 )
 async def failures_hold_no_credentials(link: Link) -> None:
-    """No failure shows the token, the body or the response: not in its text, traceback, locals, context or pickle."""
+    """No failure shows the token, the body or the response in its text, traceback, locals, context or pickle."""
     await _fail_silently(link, link.request("/", "POST", **_SENT))
     with refused_port() as port:
         request = Request("POST", f"http://127.0.0.1:{port}/", **_SENT)
@@ -297,7 +297,7 @@ async def cancellation_holds_no_credentials(link: Link) -> None:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[StringIO]:
-    """Collect what is logged, at any level that its logger has not been given itself."""
+    """Collect all log records, except those below a level that their logger has set itself."""
     root, text = logging.getLogger(), StringIO()
     level, handler = root.level, logging.StreamHandler(text)
     root.addHandler(handler)
@@ -311,7 +311,7 @@ def _logged() -> Iterator[StringIO]:
 
 @case
 async def logs_hold_no_credentials(make: MakeTransport) -> None:
-    """Neither token nor body, of the request or of the response, is logged at any level, whether it fails or not."""
+    """No token and no body, of request or response, is logged at any level, whether the request fails or not."""
     with _logged() as text:
         for response in (http(200, _TOKENS + b"}"), b"garbage\r\n\r\n", b""):
             async with linked(make, once(response)) as link:

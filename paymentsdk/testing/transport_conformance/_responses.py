@@ -1,4 +1,4 @@
-"""Responses that cannot be trusted, and bytes of no request: whatever arrives, the request has been sent."""
+"""Responses that cannot be trusted, and surplus bytes: the request always counts as sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNKED, _ONE_CHUNK = _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\
 
 
 async def _fail(make: MakeTransport, *scripts: Script) -> None:
-    """Check that each of *scripts* makes a request fail as one that was sent once, and leaves no connection."""
+    """Check that with each of *scripts* a request fails as sent once, and that its connection is closed."""
     for script in scripts:
         async with linked(make, script) as link:
             await link.fail(link.request(timeout=5.0), sent=True)
@@ -30,16 +30,16 @@ async def _fail(make: MakeTransport, *scripts: Script) -> None:
 
 @case
 async def closed_before_the_response(make: MakeTransport) -> None:
-    """A connection that ends or breaks in place of a response is a failure, sent once."""
+    """A connection that ends or breaks without a response is a failure, sent once."""
     await _fail(make, once(), once(Peer.reset))
 
 
 @served(play(lambda peer: peer.part(KIB), Peer.reset))
 async def reset_within_the_request(link: Link) -> None:
-    """A request of which a part has arrived when its connection breaks counts as sent, and is sent once."""
-    body = bytes(16 * MIB)  # More than the buffers between the two ends hold: it is the writing that fails.
+    """If a connection breaks after a part of a request has arrived, the request counts as sent, and is sent once."""
+    body = bytes(16 * MIB)  # More than the buffers between the two ends hold, so that writing fails.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn of so large a body.
+        warnings.simplefilter("ignore", ResourceWarning)  # Some clients warn about so large a body.
         await link.fail(link.request("/", "POST", body=body, timeout=5.0), sent=True)
     expect(link.server.opened == 1, f"it took {link.server.opened} connections")
     await link.server.all_hung_up()
@@ -54,7 +54,7 @@ async def cut_off_within_the_head(make: MakeTransport) -> None:
 
 @case
 async def cut_off_within_the_body(make: MakeTransport) -> None:
-    """A body that is shorter than it said, or breaks, is no response."""
+    """A body that is shorter than its length, or breaks, is no response."""
     short = http(200, b'{"id": "ORD1"', length=100)
     await _fail(make, once(short), once(short, Peer.reset))
 
@@ -68,21 +68,21 @@ async def broken_off_without_a_length(make: MakeTransport) -> None:
 
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
-    """A body in chunks without its last one is no response, even if what came looks whole."""
+    """A body without its last chunk is no response, even if its content looks whole."""
     whole = _CHUNKED + b"2\r\n{}\r\n"
     await _fail(make, once(whole), once(_CHUNKED + b"ff\r\n{}"), once(whole, Peer.reset))
 
 
 @case
 async def garbage_is_no_response(make: MakeTransport) -> None:
-    """Bytes that are not HTTP are no response; above all they are not the platform saying 400."""
+    """Bytes that are not HTTP are no response. In particular, they are not a 400 of the platform."""
     garbage = (b"HTTP/1.1 abc OK", b"\x16\x03\x01\x02\x00\x01\x00\xfc", b'{"status": "created"}')
     await _fail(make, *(once(line + b"\r\n\r\n") for line in garbage))
 
 
 @case
 async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
-    """A malformed chunk fails the request at once, although the head and the chunks before it were well-formed."""
+    """A malformed chunk fails the request immediately, although the head and the chunks before it were well-formed."""
     await _fail(make, once(_CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n", Peer.hung_up))
     await _fail(make, once(_CHUNKED + b"2\r\n{}\r\n", b"zz\r\n", Peer.hung_up))
     await _fail(make, once(_CHUNKED + b"2\r\n{}", b"XX0\r\n\r\n", Peer.hung_up))
@@ -90,7 +90,7 @@ async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
 
 @case
 async def another_protocol_is_no_response(make: MakeTransport) -> None:
-    """A 101 that nobody asked for is no response, and its connection is not kept."""
+    """An unrequested 101 is no response, and its connection is not kept."""
     await _fail(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
 
 
@@ -99,15 +99,15 @@ async def another_protocol_is_no_response(make: MakeTransport) -> None:
 
 @case
 async def a_head_without_end_is_not_taken_in(make: MakeTransport) -> None:
-    """A head without end is given up, and does not fill the memory."""
+    """A head without end fails the request, and does not fill the memory."""
     more = b"X-More: " + b"m" * 1000 + b"\r\n"
     await _fail(make, once(_OK, forever(more)), once(_OK + b"X-Long: ", forever(b"m" * KIB)))
 
 
 async def _limit(link: Link, most: int) -> None:
-    """Send a request whose response may have *most* bytes, and see it fail for good."""
+    """Send a request with a limit of *most* bytes for its response, and check that it fails permanently."""
     failed = await link.fail(link.request(timeout=2.0, max_response=most), sent=True)
-    expect(failed.permanent, "a second attempt would fail the same way, so it is permanent")
+    expect(failed.permanent, "a second attempt would fail the same way, so the error must be permanent")
 
 
 _LARGE = b"x" * 300 * KIB
@@ -115,27 +115,27 @@ _LARGE = b"x" * 300 * KIB
 
 @served(once(http(200, _LARGE)))
 async def a_response_may_be_as_large_as_allowed(link: Link) -> None:
-    """A response of exactly ``max_response`` bytes comes back whole."""
+    """A response of exactly ``max_response`` bytes is returned whole."""
     await link.receive("/", _LARGE, max_response=len(_LARGE))
 
 
 @served(once(_CHUNKED + b"3\r\nxxx\r\n0\r\n\r\n"))
 async def chunks_above_the_limit_are_refused_at_once(link: Link) -> None:
-    """A body in chunks that comes along with its head is held to ``max_response`` as any other."""
+    """A chunked body that arrives together with its head is also limited by ``max_response``."""
     await _limit(link, 2)
     await link.receive("/", b"xxx", max_response=3)
 
 
 @served(once(http(200, b"", length=KIB + 1), Peer.hung_up))
 async def a_length_above_the_limit_is_refused_at_once(link: Link) -> None:
-    """A response that says it is too large is rejected without waiting for its body."""
+    """A response whose length is too large is rejected without waiting for its body."""
     await _limit(link, KIB)
     await link.server.all_hung_up()
 
 
 @case
 async def a_body_without_end_is_not_taken_in(make: MakeTransport) -> None:
-    """A response without a length is given up once it is larger than allowed."""
+    """A response without a length is rejected once it is larger than allowed."""
     piece = b"x" * 64 * KIB
     closing = once(_OK + b"Connection: close\r\n\r\n", forever(piece))
     for script in (closing, once(_CHUNKED, forever(b"%x\r\n%b\r\n" % (len(piece), piece)))):
@@ -149,9 +149,9 @@ _PACKED = (gzip.compress(bytes(16 * MIB)), gzip.compress(b"[" + b"1," * 10_000 +
 
 @served(*(once(http(200, body, "Content-Encoding: gzip")) for body in _PACKED))
 async def nothing_is_unpacked(link: Link) -> None:
-    """A compressed response that was not asked for is rejected, or comes back packed: it never fills the memory.
+    """An unrequested compressed response is rejected, or returned compressed: it never fills the memory.
 
-    One that ends in the middle does not pass for a shorter one.
+    A truncated response does not pass for a shorter one.
     """
     request = link.request(headers={"Accept-Encoding": "identity"}, timeout=5.0, max_response=MIB)
     await link.may_fail(request, *_PACKED)
@@ -159,7 +159,7 @@ async def nothing_is_unpacked(link: Link) -> None:
 
 # --- malformed responses ----------------------------------------------------------------------------------------------
 
-#: Heads and bodies that break RFC 9112, by what is wrong with them.
+#: Heads and bodies that break RFC 9112, by their fault.
 MALFORMED: dict[str, bytes] = {
     "a_bare_line_feed": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
     "a_bare_line_feed_within_the_head": _OK + b"X-One: 1\n" + _TWO,
@@ -208,7 +208,7 @@ MALFORMED: dict[str, bytes] = {
     "a_field_folded_by_a_carriage_return": _OK + b"X-One:\r 2\r\n" + _TWO,
 }
 
-#: What follows a complete response, by what it is.
+#: Bytes after a complete response, by their kind.
 SURPLUS: dict[str, bytes] = {
     "garbage": b"garbage",
     "the_beginning_of_a_response": b"HTTP/1.1 200",
@@ -218,16 +218,16 @@ SURPLUS: dict[str, bytes] = {
 
 
 async def _close(make: MakeTransport, first: bytes, expected: bytes, status: int = 200) -> None:
-    """Check that *first* comes back as *status* with the body *expected*, and that its connection is not used again."""
+    """Check that *first* is returned with *status* and the body *expected*, and that its connection is closed."""
     async with linked(make, replies({"/first": [first]})) as link:
         await link.receive("/first", expected, status=status, timeout=5.0)
         await link.receive("/second", b"/second", "POST", timeout=5.0)
         expect(link.server.seen[1].connection == 1, "the connection was used again")
 
 
-def _add(name: str, rule: str, check: Callable[..., Awaitable[None]], *given: object) -> None:
-    """Add a rule that calls *check* with what is *given*."""
-    CASES.append(Case(name, rule, lambda make: check(make, *given)))
+def _add(name: str, rule: str, check: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    """Add a rule that calls *check* with *arguments*."""
+    CASES.append(Case(name, rule, lambda make: check(make, *arguments)))
 
 
 for _name, _data in MALFORMED.items():
@@ -240,20 +240,20 @@ for _name, _data in SURPLUS.items():
 
 @case
 async def a_body_where_there_is_none(make: MakeTransport) -> None:
-    """A 204 or a 304 has no body: bytes behind it are surplus. It comes back empty, and its connection is closed."""
+    """A 204 or a 304 has no body: later bytes are surplus. It is returned empty, and its connection is closed."""
     for status in (204, 304):
         await _close(make, b"HTTP/1.1 %d Empty\r\n\r\n{}" % status, b"", status)
         await _close(make, http(status, b"{}"), b"", status)
 
 
-# --- bytes that belong to no request ----------------------------------------------------------------------------------
+# --- surplus bytes ----------------------------------------------------------------------------------------------------
 
 _STRAY = http(200, b"stray")
 
 
 @contextlib.asynccontextmanager
 async def _idle(make: MakeTransport) -> AsyncIterator[tuple[Link, socket.socket]]:
-    """Have an idle connection, and yield the server's end of it, past the event loop."""
+    """Make an idle connection, and yield the server's end of it, which bypasses the event loop."""
     async with linked(make, echo) as link:
         await link.receive("/first", b"/first")
         with link.server.peers[0].socket() as end:
@@ -262,18 +262,18 @@ async def _idle(make: MakeTransport) -> AsyncIterator[tuple[Link, socket.socket]
 
 @case
 async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
-    """However little arrives on an idle connection, the connection carries no further request."""
+    """If any bytes arrive on an idle connection, the connection carries no further request."""
     for early in (b"H", b"\r\n", b"HTTP/1.1 100 Continue\r\n", _STRAY[:-1], _STRAY, _STRAY * 2):
         async with _idle(make) as (link, end):
             end.sendall(early)
-            await asyncio.sleep(0.05)  # What comes to nobody has come by then.
+            await asyncio.sleep(0.05)  # By then, the bytes have arrived.
             await link.receive("/second", b"/second", "POST", timeout=5.0)
             expect(link.server.seen[1].connection == 1, f"the connection was used again after {early!r}")
 
 
 @case
 async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
-    """Bytes that wait in the system as a request goes out, or the end, are seen: it takes another connection."""
+    """Bytes, or the end, that wait in the system as a request is sent are noticed: it takes another connection."""
     async with _idle(make) as (link, end):
         end.sendall(_STRAY)
         await link.receive("/second", b"/second", "POST", timeout=5.0)
@@ -284,7 +284,7 @@ async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
 
 @served(replies({"/first": [_STRAY + http(200, b"/first")]}))
 async def a_stray_response_during_a_request(link: Link) -> None:
-    """One that comes before the response passes for it. The response then is surplus, and no later request takes it."""
+    """A stray response before the response passes for it. The response is then surplus: no later request takes it."""
     await link.may_fail(link.request("/first", timeout=5.0), b"stray")
     for target in ("/second", "/third"):
         await link.receive(target, target.encode(), timeout=5.0)
@@ -294,7 +294,7 @@ async def a_stray_response_during_a_request(link: Link) -> None:
 
 
 def _discard(link: Link, response: Response) -> bool:
-    """Discard *response*, if the transport can."""
+    """Discard *response*, if the transport can; return whether it can."""
     if not isinstance(link.transport, DiscardingTransport):
         return False
     link.transport.discard(response)
@@ -305,7 +305,7 @@ def _discard(link: Link, response: Response) -> bool:
 async def a_discarded_connection_takes_no_request(link: Link) -> None:
     """After `discard(response)`, if the transport has it, no request starts on the connection of *response*.
 
-    That holds when the connection is idle, and when the next request has already been waiting for it.
+    This holds if the connection is idle, and if the next request is already waiting for it.
     """
     if not _discard(link, await link.send("/first")):
         return
