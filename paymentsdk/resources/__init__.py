@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._contract.operation import Operation
 
-__all__: list[str] = []  # Public at the top level, which is where to import it from.
+__all__: list[str] = []  # All names are public at the top level: import them from there.
 
 if TYPE_CHECKING:
     #: Every operation by its name (4.1 to 4.13).
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @cache
 def _operations() -> Mapping[str, Operation[object, object]]:
-    from pkgutil import iter_modules  # a program imports the modules that it uses, and few use all
+    from pkgutil import iter_modules  # a program imports only the modules that it uses, usually few of them
 
-    # Whatever a module declares under a public name: a new operation is known by being declared, and so is a noun.
+    # Every operation that a module declares under a public name: a new operation or noun needs no registration.
     declared = (
         value
         for module in iter_modules(__path__, f"{__name__}.")
@@ -32,7 +32,7 @@ def _operations() -> Mapping[str, Operation[object, object]]:
     return MappingProxyType({operation.name: operation for operation in in_order})
 
 
-# Type checkers would take every name that is asked for, also one that is misspelt, for one that is here.
+# With `__getattr__`, type checkers would accept any name, even a misspelt one.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Parts that several resources share: the bases of their Structs, open enums, ids, moments, durations, rejections."""
+"""The parts that several resources share: bases of Structs, open enums, ids, moments, durations, rejections."""
 
 from __future__ import annotations
 
@@ -45,82 +45,82 @@ __all__ = [
 
 
 class OpenEnum(StrEnum):
-    """Named values of a field whose list may grow.
+    """The named values of a field whose list may grow.
 
-    A value that the contract does not name is kept as it came, so that a running service goes on: it becomes a member
-    of the class that equals its text. Compare with ``==``; only named values are the same object each time.
+    A value that the contract does not name is kept as received, so that a running service continues. It becomes a
+    member of the class that equals its text. Compare with ``==``: only named values are the same object each time.
     """
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
         if not isinstance(value, str) or not value:
-            return None  # An empty text stands for unset.
+            return None  # An empty text means that the field is unset.
         member = str.__new__(cls, value)
-        member._name_ = visible(value)  # `repr` shows it as it is.
+        member._name_ = visible(value)  # `repr` shows the name without escapes.
         member._value_ = value
         return member
 
 
 if TYPE_CHECKING:
     E = TypeVar("E", bound=OpenEnum)
-    #: A field of a response whose values are those of an `OpenEnum`, or any other text. To type checkers it is
-    #: a union with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send
-    #: others. When a program runs, the value is always of the enum: msgspec takes no union of it with ``str``.
+    #: A field of a response whose values are those of an `OpenEnum`, or any other text. To type checkers it is a union
+    #: with ``str``: a ``match`` over the named values alone is not exhaustive, since the platform may send others. At
+    #: run time the value is always of the enum, since msgspec takes no union of an enum with ``str``.
     Open: TypeAlias = E | str
 else:
 
     class Open:
-        """A field of a response that is one of an enum's values, or one that the contract does not name (yet)."""
+        """A field of a response with an enum's value, or a value that the contract does not name (yet)."""
 
         def __class_getitem__(cls, kind: type[OpenEnum]) -> type[OpenEnum]:
             return kind
 
 
 class KeywordOnlyMeta(StructMeta):
-    """Makes Structs whose fields are given by name alone: given by position, an amount could become a reference.
+    """Makes Structs with keyword-only fields: given by position, an amount could become a reference.
 
-    A metaclass, since msgspec does not hand this option down to subclasses.
+    A metaclass, since msgspec does not pass this option on to subclasses.
     """
 
-    if not TYPE_CHECKING:  # Type checkers are told by the `kw_only_default` below.
+    if not TYPE_CHECKING:  # Type checkers use the `kw_only_default` below.
 
         def __new__(cls, *arguments: object, kw_only: bool = True, **options: object) -> Self:
-            """Make a class, keyword-only unless it says otherwise."""
+            """Make a class, keyword-only by default."""
             return super().__new__(cls, *arguments, kw_only=kw_only, **options)
 
 
-# Type checkers do not see what msgspec hands down.
+# Type checkers do not see the options that msgspec passes on to subclasses.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class RequestStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, omit_defaults=True):
-    """Base of requests. Members that were not set are not sent; constraints are checked before anything is sent."""
+    """Base of requests. Unset members are not sent; constraints are checked before anything is sent."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class ResponseStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, gc=False):
-    """Base of responses. Members that the platform did not send, or sent as null, are ``None``."""
+    """Base of responses. A member that the platform did not send, or sent as null, is ``None``."""
 
 
-#: An identifier. The contract says number or string for each; real traffic sends either.
+#: An identifier. The contract says number or string for each; the platform sends either.
 Id: TypeAlias = int | str
-#: The id of what was made: a response without it is of no use.
+#: The id of a created object: a response without it is useless.
 RequiredId: TypeAlias = Annotated[str, Meta(min_length=1)]
 #: A moment with its offset.
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-#: A day of a response, for which the platform sends a date or a moment; a date alone is its first moment, UTC.
+#: A day in a response: the platform sends a date or a moment. A date alone becomes its first moment, UTC.
 Day: TypeAlias = Annotated[datetime, Meta(tz=True, extra={"day": True})]
-#: The JSON Schema of both.
+#: The JSON Schema of a day in requests and responses.
 DAY_SCHEMA: dict[str, object] = {"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}
 if TYPE_CHECKING:
-    #: A day of a request: a date alone, or a moment with its offset. A datetime is a date, too.
+    #: A day in a request: a date alone, or a moment with its offset. A datetime is a date, too.
     RequestDay: TypeAlias = date
 else:
-    # msgspec knows no type that is one or the other: it is checked as it is sent, or earlier, by `read_days`.
+    # msgspec has no type for a date or a moment: the day is checked when it is sent, or earlier, by `read_days`.
     RequestDay = Annotated[object, Meta(extra={"day": True}, extra_json_schema=DAY_SCHEMA)]
-#: An amount of a request, zero or more, with two decimals or none.
+#: An amount in a request, zero or more, with two decimals or none.
 Amount: TypeAlias = Decimal
-#: An amount of a request, above zero.
+#: An amount in a request, above zero.
 PositiveAmount: TypeAlias = Annotated[Decimal, Meta(extra={"above": 0}, extra_json_schema={"exclusiveMinimum": 0})]
-#: Free-form data of the integrator, returned as it was sent. A JSON Schema has to be told that anything will do.
+#: Free-form data of the integrator, returned as it was sent. A JSON Schema has to say that any value is allowed.
 Metadata: TypeAlias = dict[str, Annotated[object, Meta(extra_json_schema={"description": "Any JSON value."})]]
 
 
@@ -128,11 +128,11 @@ class Paging(ResponseStruct):
     """The position of a page (4.2, 4.6). All three are counted in rows."""
 
     offset: int | None = None
-    """The row that the page begins with, from 0; `None` if not sent."""
+    """The first row of the page, from 0; `None` if not sent."""
     limit: int | None = None
-    """The most rows that a page of this search has; `None` if not sent."""
+    """The most rows on a page of this search; `None` if not sent."""
     total: int | None = None
-    """How many rows the search has, over all pages; `None` if not sent."""
+    """The number of rows of the search, over all pages; `None` if not sent."""
 
 
 #: The shape of searches that respond with ``{paging, results}``.
@@ -168,40 +168,40 @@ def require(condition: object, path: str, reason: str, rule: str = "value") -> N
 
 
 def comparable(first: object, second: object) -> bool:
-    """Whether the rules between two amounts make sense; a float or NaN is rejected later, at its own place."""
+    """Return whether two amounts can be compared; a float or NaN is rejected later, with its own path."""
     return isinstance(first, Decimal) and isinstance(second, Decimal) and first.is_finite() and second.is_finite()
 
 
 def require_within_total(amount: Decimal, total: Decimal, path: str) -> None:
-    """Reject a request Struct with an *amount* above the *total* that it is a part of.
+    """Reject a request Struct whose *amount* is above the *total* that contains it.
 
     Raises:
-        RequestInvalid: It is above.
+        RequestInvalid: *amount* is above *total*.
     """
     if comparable(amount, total):
         require(amount <= total, path, "is above the total amount")
 
 
 def same_reference(requested: str | None, echoed: str) -> bool | None:
-    """Whether *echoed* can be the reference that was *requested*; an empty one says nothing."""
+    """Return whether *echoed* can be the *requested* reference; `None` if it is empty."""
     if not echoed:
         return None
     if echoed == requested:
         return True
-    # The platform may send one of digits as a number, which has no zeros in front.
+    # The platform may send a reference of digits as a number, which has no leading zeros.
     return requested is not None and requested.isdecimal() and echoed == (requested.lstrip("0") or "0")
 
 
 def same_id(requested: Id | None, echoed: Id) -> bool | None:
-    """Whether *echoed* can be the id that was *requested*: either may be a number or a string."""
+    """Return whether *echoed* can be the *requested* id: either may be a number or a string."""
     return same_reference(None if requested is None else str(requested), str(echoed))
 
 
 def read_days(request: Struct, *names: str) -> None:
-    """Read the days of a request where they came as text.
+    """Convert the days of a request that were given as text.
 
     Raises:
-        RequestInvalid: Something is neither a date nor a moment with its offset.
+        RequestInvalid: A text is neither a date nor a moment with its offset.
     """
     for name in names:
         day = getattr(request, name)
@@ -224,16 +224,16 @@ class WriteOptions(TypedDict, total=False):
 
     once: str | None
     """Names the business fact that the write states, such as `"table-7/1"`, in the client's journal: 1 to 200 printable
-    characters. The record is durable before the first byte is sent. The same name later returns the first response, as
-    it was when it was kept (`Result.kept_at` says when): an order may be paid or expired by now, so read it again."""
+    characters. The record is durable before the first byte is sent. Using the name again returns the first response as
+    it was kept (see `Result.kept_at`). An order may be paid or expired by now, so read it again."""
     not_after: datetime | timedelta | None
     """For a journaled write: the moment, or the time from now, after which nothing is sent any more, at most 23 hours.
-    By default what is left of the expiration of an order, 15 minutes for a cancel and a wallet payment, 23 hours for a
-    refund, else the total timeout; all but an order's expiration are at least 90 seconds, and one and a half times the
-    lease (twice `timeout.attempt`, at least 60 seconds). With less time, a record of a crashed process is left to a
-    person."""
+    The default is the time until an order expires, 15 minutes for a cancel and a wallet payment, 23 hours for a refund,
+    and the total timeout for other writes. Except for an order's expiration, it is at least 90 seconds, and at least
+    one and a half times the lease (twice `timeout.attempt`, at least 60 seconds). With less time, a record of a crashed
+    process is left to a person."""
     defer: bool
-    """For a journaled write: leave to recovery what could not be sent, and raise `Deferred`; `False` by default. A
+    """For a journaled write that could not be sent: leave it to recovery, and raise `Deferred`; `False` by default. A
     client that never had a token, or a response of the platform, keeps nothing, and raises `RefreshFailed` or
     `NotSent`."""
 
@@ -242,21 +242,20 @@ class KeyedWriteOptions(WriteOptions, total=False):
     """The keyword arguments of a write that takes an idempotency key."""
 
     idempotency_key: str | UUID | None
-    """A UUID, or 1 to 64 visible ASCII characters. The platform does one thing per key, for 24 hours; without one, a
-    random key is made for this call and kept for all its attempts. Excludes `once`."""
+    """A UUID, or 1 to 64 visible ASCII characters. The platform does one thing per key, for 24 hours. By default, a
+    random key is made for this call and used for all its attempts. Cannot be combined with `once`."""
     first_sent_at: datetime | None
-    """When `idempotency_key` was sent for the first time, a datetime with its offset, if it was sent before: then
-    nothing is sent more than 23 hours later, and what settles nothing is an `OutcomeUnknown`."""
+    """When `idempotency_key` was sent for the first time, a datetime with its offset, if it was sent before. Then
+    nothing is sent more than 23 hours later, and a response that settles nothing is an `OutcomeUnknown`."""
 
 
 class Resource:
-    """Base of a namespace of the client: it makes calls, and holds nothing of its own.
+    """Base of a namespace of the client: it makes calls, and has no state of its own.
 
-    A subclass calls with `self._engine.call(OPERATION, ...)`, walks with `Pager(self._engine, SEARCH, ...)`, and hands
+    A subclass calls with `self._engine.call(OPERATION, ...)`, walks with `Pager(self._engine, SEARCH, ...)`, and passes
     the options of a write on with `self._write(OPERATION, body, options)`.
 
-    Every method raises what `PaymentsClient.call` raises; its own `Raises:`
-    lists only what is particular to it.
+    Every method raises the errors of `PaymentsClient.call`; its own `Raises:` section only adds details.
     """
 
     __slots__ = ("_engine",)
@@ -287,20 +286,20 @@ class Resource:
         headers: Mapping[str, str] | None = None,
         **path: PathValue,
     ) -> Awaitable[R]:
-        """Carry out a write with the options that its method was given, and return its value."""
+        """Carry out a write with the options of its method, and return its value."""
         if not options and headers is None:
             return self._engine.value(operation, body, path)
-        # A name that is no option is taken for a placeholder, and rejected: the key of a misspelt one would be random.
+        # An unknown option is taken for a placeholder, and rejected: a misspelt key must not become a random one.
         return self._engine.general_value(operation, body, {"headers": headers, **options, **path})
 
 
 def settling(status: int, code: str, meaning: str) -> ErrorCode:
-    """Return a rejection that says that no attempt at the write has taken effect."""
+    """Return a rejection which proves that no attempt at the write has taken effect."""
     return ErrorCode(status, code, meaning, settles=True)
 
 
 UNAUTHORIZED = ErrorCode(401, "unauthorized", "the access token is invalid or has expired")
 KEY_USED = settling(409, "idempotency_key_already_used", "the key went with another request in the last 24 hours")
 KEY_IN_FLIGHT = ErrorCode(423, "resource_locked", "another request with the key is in progress")
-#: The contract names the status alone. A write that can be sent again says so in its own words.
+#: The contract gives only the status. A write that can be sent again has its own text.
 INTERNAL_ERROR = ErrorCode(500, "internal_error", "internal error; try again")

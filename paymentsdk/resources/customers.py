@@ -27,7 +27,7 @@ from paymentsdk.resources.common import (
     read_days,
 )
 
-#: One @, and a domain of at least two labels: what every mail system takes. The platform may ask for more.
+#: One @, and a domain of at least two labels: every mail system accepts this. The platform may require more.
 _EMAIL = (
     r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\Z"
     r"(?#must be an address such as ana@example.com)"
@@ -101,7 +101,7 @@ class Customer(ResponseStruct):
     id: RequiredId
     """The platform's id of the customer."""
     email: str | None = None
-    """The email address, which no other customer of the seller has; `None` if not sent."""
+    """The email address, which is unique for each seller; `None` if not sent."""
     first_name: str | None = None
     """Given name; `None` if not sent."""
     last_name: str | None = None
@@ -113,17 +113,17 @@ class Customer(ResponseStruct):
     address: CustomerAddress | None = None
     """Address; `None` if not sent."""
     description: str | None = None
-    """Free text about the customer; `None` if there is none or it was not sent."""
+    """Free text about the customer; `None` if not set or not sent."""
     date_created: Moment | None = None
     """Timestamp of the creation, with its offset; `None` if not sent."""
     metadata: Metadata | None = None
-    """The integrator's own data, as it was sent; `None` if there is none or it was not sent."""
+    """The integrator's own data, as it was sent; `None` if not set or not sent."""
     date_registered: Day | None = None
     """When they became a customer of the seller: a timestamp with its offset, midnight UTC for a date alone."""
     default_address: Id | None = None
-    """The id of the address that is used by default; `None` if there is none or it was not sent."""
+    """The id of the address that is used by default; `None` if not set or not sent."""
     default_card: Id | None = None
-    """The id of the card that is used by default; `None` if there is none or it was not sent."""
+    """The id of the card that is used by default; `None` if not set or not sent."""
     cards: tuple[Metadata, ...] | None = None
     """Their cards. The fields of a card are not part of the contract."""
     addresses: tuple[Metadata, ...] | None = None
@@ -206,7 +206,7 @@ CREATE: Operation[CustomerRequest, Customer] = Operation(
     errors=(
         *(ErrorCode(400, str(code), meaning) for code, meaning in _REJECTIONS.items()),
         UNAUTHORIZED,
-        ErrorCode(404, "not_found", "what the request refers to was not found"),
+        ErrorCode(404, "not_found", "an object that the request refers to was not found"),
     ),
 )
 
@@ -220,14 +220,14 @@ class Customers(Resource):
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
         Args:
-            customer: Whom to create.
+            customer: The customer to create.
             **options: `once`, `not_after`: see `WriteOptions`. An outcome in doubt is reported, never sent again.
 
         Raises:
             RequestInvalid: The customer breaks a rule; nothing was sent.
-            BadRequest: The platform rejected it; ``code`` is one of the numbers in ``CREATE.errors``, as text
+            BadRequest: The platform rejected the request; ``code`` is one of the numbers in ``CREATE.errors``, as text
                 (``"101"``: the customer exists).
-            NotFound: What the request refers to was not found.
+            NotFound: An object that the request refers to was not found.
             OutcomeUnknown: The customer may exist. Creating it again is then rejected with ``"101"``.
         """
         return await self._write(CREATE, customer, options)

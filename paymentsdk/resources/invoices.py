@@ -27,14 +27,14 @@ from paymentsdk.resources.common import (
 
 
 class InvoiceType(OpenEnum):
-    """What made the invoice: the recurrence engine, under either of its names."""
+    """The origin of the invoice: the recurrence engine, under either of its names."""
 
     SCHEDULED = "scheduled"
     RECURRING = "recurring"
 
 
 class InvoiceStatus(OpenEnum):
-    """State of an invoice. ``processed``: collected, or out of attempts. The platform spells ``canceled`` both ways."""
+    """State of an invoice. ``processed``: collected, or out of attempts. ``canceled`` has two spellings."""
 
     SCHEDULED = "scheduled"
     PROCESSED = "processed"
@@ -44,7 +44,7 @@ class InvoiceStatus(OpenEnum):
 
 
 class InvoiceSummary(OpenEnum):
-    """Whether the collection of an invoice has come to its end."""
+    """Whether the collection of an invoice has ended."""
 
     PENDING = "pending"
     DONE = "done"
@@ -66,14 +66,14 @@ class InvoicePaymentStatus(OpenEnum):
 
 
 class InvoicePayment(ResponseStruct):
-    """The payment that an invoice led to."""
+    """The payment of an invoice."""
 
     id: Id | None = None
     """The id of the payment; `None` if not sent."""
     status: Open[InvoicePaymentStatus] | None = None
     """Such as `approved`, `rejected` or `refunded`: see `InvoicePaymentStatus`; `None` if not sent."""
     status_detail: str | None = None
-    """What led to this status; the contract lists no values; `None` if not sent."""
+    """The reason for this status; the contract lists no values; `None` if not sent."""
 
 
 class Invoice(ResponseStruct):
@@ -82,23 +82,23 @@ class Invoice(ResponseStruct):
     id: Id
     """The id of the invoice."""
     type: Open[InvoiceType] | None = None
-    """What made it: `scheduled` or `recurring`, both the recurrence engine; `None` if not sent."""
+    """The origin: `scheduled` or `recurring`, both the recurrence engine; `None` if not sent."""
     date_created: Moment | None = None
     """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
     """Timestamp of the last change, by an attempt to collect or by its payment, with its offset."""
     preapproval_id: str | None = None
-    """The id of the subscription that it belongs to; `None` if not sent."""
+    """The id of its subscription; `None` if not sent."""
     reason: str | None = None
-    """What the subscriber is shown at the checkout and in notifications; `None` if not sent."""
+    """The text that the subscriber sees at the checkout and in notifications; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the subscription; `None` if there is none or it was not sent."""
+    """The integrator's own name for the subscription; `None` if not set or not sent."""
     currency_id: str | None = None
     """The currency of `transaction_amount`, such as `ARS`; `None` if not sent."""
     transaction_amount: Decimal | None = None
-    """What is charged, in `currency_id`; `None` if not sent."""
+    """The amount that is charged, in `currency_id`; `None` if not sent."""
     debit_date: Day | None = None
-    """The day on which it is charged; midnight UTC where the platform sends a date alone."""
+    """The day on which it is charged; midnight UTC if the platform sends a date alone."""
     retry_attempt: int | None = None
     """How many attempts to collect were made, from 0; `None` if not sent."""
     status: Open[InvoiceStatus] | None = None
@@ -107,7 +107,7 @@ class Invoice(ResponseStruct):
     summarized: Open[InvoiceSummary] | None = None
     """Whether its collection has ended: `pending` until then, `done` after; `None` if not sent."""
     payment: InvoicePayment | None = None
-    """The payment that it led to; `None` before the first attempt to collect, or if not sent."""
+    """The payment of the invoice; `None` before the first attempt to collect, or if not sent."""
 
 
 class InvoicePage(ResponseStruct):
@@ -116,24 +116,24 @@ class InvoicePage(ResponseStruct):
     paging: Paging = Paging()
     """The position of the page in the search, in rows."""
     results: tuple[Invoice, ...] | None = None
-    """The invoices of this page; `None` or empty for none."""
+    """The invoices of this page; `None` or empty if there are no rows."""
 
 
 class InvoiceFilters(TypedDict, total=False):
-    """What invoices can be searched by (4.2). The contract does not say which go together; none is required here."""
+    """The filters of an invoice search (4.2). The contract does not say which can be combined; none is required."""
 
     id: Id
     """The id of the invoice."""
     preapproval_id: str
-    """The id of the subscription that they belong to."""
+    """The id of the subscription."""
     payment_id: Id
-    """The id of the payment that one of them led to."""
+    """The id of the payment of an invoice."""
     payer_id: Id
     """The user id of the buyer who is charged."""
 
 
 class InvoiceSearch(InvoiceFilters, WalkOptions, total=False):
-    """The filters, and how the search is walked."""
+    """The filters, and the options of the walk."""
 
 
 class InvoiceQuery(InvoiceFilters, Position, total=False):
@@ -160,12 +160,12 @@ SEARCH: Operation[None, InvoicePage] = Operation(
 
 
 class Invoices(Resource):
-    """``client.invoices``: what subscriptions were charged."""
+    """``client.invoices``: the charges of subscriptions."""
 
     def search(self, **search: Unpack[InvoiceSearch]) -> Pager[Invoice]:
-        """Search invoices by subscription, payment or payer (4.2). Nothing is sent before the first row is asked for.
+        """Search invoices by subscription, payment or payer (4.2). Asking for the first row sends the first request.
 
-        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+        A walk without `certify=True` can silently miss rows that share a date.
 
         Args:
             **search: The fields of `InvoiceFilters` and of `WalkOptions`.

@@ -1,4 +1,4 @@
-"""Merchant orders (4.7): what was ordered, paid and shipped, in one place."""
+"""Merchant orders (4.7): the items, payments and shipments of a sale, in one place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MerchantOrderItem(ResponseStruct):
     picture_url: str | None = None
     """The URL of a picture of the item; `None` if not sent."""
     title: str | None = None
-    """What the buyer is shown as its name; `None` if not sent."""
+    """The name that the buyer sees; `None` if not sent."""
     quantity: int | None = None
     """How many were ordered; `None` if not sent."""
     unit_price: Decimal | None = None
@@ -73,7 +73,7 @@ class MerchantOrderPayment(ResponseStruct):
     status: str | None = None
     """Such as `approved`, `rejected` or `refunded`; the contract lists no values."""
     status_detail: str | None = None
-    """What led to this status, such as `accredited`; the contract lists no values."""
+    """The reason for this status, such as `accredited`; the contract lists no values."""
     date_approved: Moment | None = None
     """Timestamp of the approval, with its offset; `None` if it was not approved, or if not sent."""
     date_created: Moment | None = None
@@ -90,7 +90,7 @@ class ShipmentItem(ResponseStruct):
     id: Id | None = None
     """The seller's own id for the item; `None` if not sent."""
     description: str | None = None
-    """What the item is; `None` if not sent."""
+    """The description of the item; `None` if not sent."""
     quantity: int | None = None
     """How many are shipped; `None` if not sent."""
     dimensions: str | None = None
@@ -136,7 +136,7 @@ class StreetName(ResponseStruct):
 
 
 class ReceiverAddress(ResponseStruct):
-    """Where a shipment goes. The platform sends ``street_name`` as a text or in several languages."""
+    """The destination of a shipment. The platform sends ``street_name`` as a text or in several languages."""
 
     id: Id | None = None
     """The platform's id of the address; `None` if not sent."""
@@ -153,15 +153,15 @@ class ReceiverAddress(ResponseStruct):
     longitude: float | None = None
     """In degrees, -180 to 180; east is positive; `None` if not sent."""
     comment: str | None = None
-    """What the buyer adds for whoever delivers."""
+    """The buyer's comment for the carrier."""
     contact: str | None = None
-    """The name of whoever receives the shipment; `None` if not sent."""
+    """The name of the person who receives the shipment; `None` if not sent."""
     phone: Id | None = None
-    """The phone number of whoever receives it; `None` if not sent."""
+    """The phone number of that person; `None` if not sent."""
     zip_code: Id | None = None
     """The postcode, as a string or a number; `None` if not sent."""
     street_name: str | StreetName | None = None
-    """The street: a string, or one in each language."""
+    """The street: a text, or a name in each language."""
     street_number: Id | None = None
     """The house number, as a string or a number; `None` if not sent."""
 
@@ -174,7 +174,7 @@ class EstimatedDelivery(ResponseStruct):
 
 
 class Speed(ResponseStruct):
-    """How long a shipment takes to be handled and to be carried. The contract does not name the unit."""
+    """The time to handle and to carry a shipment. The contract does not name the unit."""
 
     handling: float | None = None
     """Time until it is handed over, in the platform's unit (hours in the sandbox); `None` if not sent."""
@@ -183,12 +183,12 @@ class Speed(ResponseStruct):
 
 
 class ShippingOption(ResponseStruct):
-    """How a shipment is carried, and at what price."""
+    """The method and the price of a shipment."""
 
     id: Id | None = None
     """The id of the option; `None` if not sent."""
     cost: Decimal | None = None
-    """What the buyer pays for the shipment, in `currency_id`; `None` if not sent."""
+    """The buyer's price for the shipment, in `currency_id`; `None` if not sent."""
     currency_id: str | None = None
     """The currency of both prices, such as `ARS`; `None` if not sent."""
     shipping_method_id: Id | None = None
@@ -196,7 +196,7 @@ class ShippingOption(ResponseStruct):
     estimated_delivery: EstimatedDelivery | None = None
     """When it is expected to arrive; `None` if not sent."""
     name: str | None = None
-    """The name that the buyer is shown, such as `Express`; `None` if not sent."""
+    """The name that the buyer sees, such as `Express`; `None` if not sent."""
     list_cost: Decimal | None = None
     """The price without a discount, in `currency_id`; `None` if not sent."""
     speed: Speed | None = None
@@ -209,13 +209,13 @@ class Shipment(ResponseStruct):
     id: Id | None = None
     """The id of the shipment; `None` if not sent."""
     shipment_type: str | None = None
-    """What is sent, such as `shipping`."""
+    """The kind of shipment, such as `shipping`."""
     shipping_mode: str | None = None
-    """Who ships, as `shipments.mode` of the preference says; the contract lists no values."""
+    """Who ships, as in `shipments.mode` of the preference; the contract lists no values."""
     status: str | None = None
-    """Its state, such as `pending`; the contract names no values."""
+    """The state of the shipment, such as `pending`; the contract names no values."""
     items: tuple[ShipmentItem, ...] | None = None
-    """The items that are shipped; `None` if not sent."""
+    """The items in the shipment; `None` if not sent."""
     date_created: Moment | None = None
     """Timestamp of the creation, with its offset; `None` if not sent."""
     last_modified: Moment | None = None
@@ -229,9 +229,9 @@ class Shipment(ResponseStruct):
     receiver_id: Id | None = None
     """The user id of the buyer; `None` if not sent."""
     receiver_address: ReceiverAddress | None = None
-    """The address that it goes to; `None` if not sent."""
+    """The destination of the shipment; `None` if not sent."""
     shipping_option: ShippingOption | None = None
-    """How it is carried, and at what price; `None` if not sent."""
+    """The method and the price of the shipment; `None` if not sent."""
 
 
 class MerchantOrder(ResponseStruct):
@@ -245,29 +245,29 @@ class MerchantOrder(ResponseStruct):
     order_status: Open[MerchantOrderState] | None = None
     """The outcome of its payments: `payment_required`, `paid`, `reverted` or `expired`; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for it; `None` if there is none or it was not sent."""
+    """The integrator's own name for it; `None` if not set or not sent."""
     preference_id: str | None = None
-    """The id of the preference that it was paid through; `None` for a QR order, or if not sent."""
+    """The id of its preference; `None` for a QR order, or if not sent."""
     application_id: Id | None = None
-    """The id of the application that made it; `None` if not sent."""
+    """The id of the application that created it; `None` if not sent."""
     site_id: str | None = None
     """The platform's site for the seller's country; `None` if not sent."""
     marketplace: str | None = None
-    """The marketplace that it was sold through, or `NONE`; `None` if not sent."""
+    """The marketplace of the sale, or `NONE`; `None` if not sent."""
     date_created: Moment | None = None
     """Timestamp of the creation, with its offset; `None` if not sent."""
     last_updated: Moment | None = None
     """Timestamp of the last change, with its offset; `None` if not sent."""
     shipping_cost: Decimal | None = None
-    """What the buyer pays for the shipment, in the currency of the items; `None` if not sent."""
+    """The buyer's price for the shipment, in the currency of the items; `None` if not sent."""
     total_amount: Decimal | None = None
-    """What its items cost, in their currency; `None` if not sent."""
+    """The price of its items, in their currency; `None` if not sent."""
     paid_amount: Decimal | None = None
-    """What was paid so far, in the currency of the items; `None` if not sent."""
+    """The amount paid so far, in the currency of the items; `None` if not sent."""
     refunded_amount: Decimal | None = None
-    """What was refunded so far, in the currency of the items; `None` if not sent."""
+    """The amount refunded so far, in the currency of the items; `None` if not sent."""
     additional_info: str | None = None
-    """Free text of the integrator; `None` if there is none or it was not sent."""
+    """Free text of the integrator; `None` if not set or not sent."""
     collector: Party | None = None
     """The seller, who is paid; `None` if not sent."""
     payer: Party | None = None
@@ -275,7 +275,7 @@ class MerchantOrder(ResponseStruct):
     items: tuple[MerchantOrderItem, ...] | None = None
     """The lines of the order; `None` if not sent."""
     payments: tuple[MerchantOrderPayment, ...] | None = None
-    """All its payments, also rejected ones; `None` if not sent."""
+    """All its payments, including rejected ones; `None` if not sent."""
     shipments: tuple[Shipment, ...] | None = None
     """Its shipments; `None` or empty if nothing is shipped, or if not sent."""
 
@@ -284,49 +284,49 @@ class MerchantOrderPage(ResponseStruct):
     """A page of merchant orders, as the platform sends it. On the last page ``next_offset`` is 0 or the total."""
 
     elements: tuple[MerchantOrder, ...] | None = None
-    """The orders of this page; `None` or empty for none."""
+    """The orders of this page; `None` or empty if there are no rows."""
     next_offset: int | None = None
-    """Where the next page begins; 0 or the total on the last page, `None` on some platforms."""
+    """The offset of the next page; 0 or the total on the last page, `None` on some platforms."""
     total: int | None = None
-    """How many orders the search has, over all pages; `None` if not sent."""
+    """The number of orders in the search, over all pages; `None` if not sent."""
 
 
 class MerchantOrderFilters(TypedDict, total=False):
-    """What merchant orders can be searched by (4.7).
+    """The filters of a merchant order search (4.7).
 
     Moments need a time zone. The contract does not say whether a range includes the moments at its ends.
     """
 
     status: str
-    """Whether they are covered by payments, such as `closed`."""
+    """Whether payments cover the order, such as `closed`."""
     preference_id: str
-    """The id of the preference that they were paid through."""
+    """The id of the preference."""
     application_id: Id
-    """The id of the application that made them."""
+    """The id of the application that created the order."""
     payer_id: Id
     """The user id of the buyer."""
     sponsor_id: Id
     """The user id of the sponsor of the preference or the order."""
     external_reference: str
-    """The integrator's own name for them."""
+    """The integrator's own name for the order."""
     site_id: str
     """The platform's site for the seller's country."""
     marketplace: str
-    """The marketplace that they were sold through."""
+    """The marketplace of the sale."""
     date_created_from: Moment
-    """Made at this moment or later."""
+    """Created at this moment or later."""
     date_created_to: Moment
-    """Made at this moment or earlier."""
+    """Created at this moment or earlier."""
     last_updated_from: Moment
-    """Changed last at this moment or later."""
+    """Last changed at this moment or later."""
     last_updated_to: Moment
-    """Changed last at this moment or earlier."""
+    """Last changed at this moment or earlier."""
     items: Id
-    """The id of one of their items."""
+    """The id of an item in the order."""
 
 
 class MerchantOrderSearch(MerchantOrderFilters, WalkOptions, total=False):
-    """The filters, and how the search is walked."""
+    """The filters, and the options of the walk."""
 
 
 class MerchantOrderQuery(MerchantOrderFilters, Position, total=False):
@@ -347,7 +347,7 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
         total="total",
         next_offset="next_offset",
         created_until="date_created_to",
-        # Not the payer, whom a payment brings, nor the items, which their seller can change.
+        # Not the payer, who changes with a payment, nor the items, which the seller can change.
         immutable=frozenset(
             {
                 "application_id",
@@ -364,7 +364,7 @@ SEARCH: Operation[None, MerchantOrderPage] = Operation(
     errors=(
         ErrorCode(400, "ds_search_query", "the query is invalid"),
         ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),
-        ErrorCode(401, "invalid_caller_id", "the caller that the token names is not valid"),
+        ErrorCode(401, "invalid_caller_id", "the caller in the token is not valid"),
     ),
 )
 
@@ -373,9 +373,9 @@ class MerchantOrders(Resource):
     """``client.merchant_orders``: orders with their payments and shipments."""
 
     def search(self, **search: Unpack[MerchantOrderSearch]) -> Pager[MerchantOrder]:
-        """Search the orders of the last 90 days (4.7). Nothing is sent before the first row is asked for.
+        """Search the orders of the last 90 days (4.7). Asking for the first row sends the first request.
 
-        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+        A walk without `certify=True` can silently miss rows that share a date.
 
         Args:
             **search: The fields of `MerchantOrderFilters` and of `WalkOptions`.

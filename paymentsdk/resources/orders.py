@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from paymentsdk._call.engine import Engine
     from paymentsdk.journal._record import Record, Resolution
 
-    _Others: TypeAlias = Callable[..., Awaitable[list[Record]]]
+    _OtherRecords: TypeAlias = Callable[..., Awaitable[list[Record]]]
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
-#: The longer of the two maxima that the spec gives. Where the other one holds, three hours, the platform says so.
+#: The longer of the two maxima in the spec. On a platform with the shorter one, three hours, the platform rejects more.
 LONGEST_EXPIRATION = timedelta(hours=3600)
 DEFAULT_EXPIRATION = timedelta(minutes=15)
 
@@ -63,7 +63,7 @@ class OrderStatus(OpenEnum):
 
 
 class OrderStatusDetail(OpenEnum):
-    """What led to the state of an order."""
+    """The reason for the state of an order."""
 
     CREATED = "created"
     ACCREDITED = "accredited"
@@ -84,7 +84,7 @@ class PaymentStatus(OpenEnum):
 
 
 class PaymentStatusDetail(OpenEnum):
-    """What led to the state of a payment."""
+    """The reason for the state of a payment."""
 
     READY_TO_PROCESS = "ready_to_process"
     CREATED = "created"
@@ -115,12 +115,12 @@ if TYPE_CHECKING:
     #: A mode in a request: its text, or the constant.
     QRModeName: TypeAlias = QRMode | Literal["static", "dynamic", "hybrid"]
 else:
-    # msgspec takes no union of the two; it knows a constant by the text that it is.
+    # msgspec takes no union of the two; it accepts a constant because a constant is a text.
     QRModeName = Literal[tuple(mode.value for mode in QRMode)]
 
 
 class OrderRequestStruct(RequestStruct, forbid_unknown_fields=True):
-    """Base of what goes to the Orders API, which rejects fields that it does not know."""
+    """Base of requests to the Orders API, which rejects unknown fields."""
 
 
 class QRConfigRequest(OrderRequestStruct):
@@ -129,8 +129,7 @@ class QRConfigRequest(OrderRequestStruct):
     external_pos_id: Annotated[str, Meta(min_length=1)] | None = None
     """The seller's own id for the point of sale, not empty; an unknown one is rejected with `pos_not_found`."""
     mode: QRModeName | None = None
-    """How the buyer finds the order: `static`, `dynamic` or `hybrid`; the platform takes `static` when it is not
-    given."""
+    """How the buyer finds the order: `static`, `dynamic` or `hybrid`; by default the platform takes `static`."""
 
 
 class OrderConfigRequest(OrderRequestStruct):
@@ -141,26 +140,26 @@ class OrderConfigRequest(OrderRequestStruct):
 
 
 class PaymentRequest(OrderRequestStruct):
-    """What is to be paid."""
+    """The payment of an order."""
 
     amount: PositiveAmount
-    """Required: how much, in the currency of the seller's account; above zero, two decimals or none."""
+    """Required: the amount, in the currency of the seller's account; above zero, two decimals or none."""
 
 
 class CashWithdrawalRequest(OrderRequestStruct):
-    """Cash that the buyer is handed at the till; the seller must be authorized for that."""
+    """Cash that the buyer receives at the till; the seller must be authorized for that."""
 
     amount: PositiveAmount
-    """Required: how much, in the currency of the seller's account; above zero, two decimals or none."""
+    """Required: the amount, in the currency of the seller's account; above zero, two decimals or none."""
 
 
 class TransactionsRequest(OrderRequestStruct):
-    """The one payment of the order, and the cash that is withdrawn with it."""
+    """The single payment of the order, and the cash that is withdrawn with it."""
 
     payments: Annotated[list[PaymentRequest], Meta(min_length=1, max_length=1)]
     """Required: exactly one payment."""
     cash_withdrawal: CashWithdrawalRequest | None = None
-    """Part of the `total_amount` of the order; none by default. The contract does not name the field."""
+    """Part of the `total_amount` of the order; optional. The contract does not name the field."""
 
 
 class CategoryRequest(OrderRequestStruct):
@@ -174,7 +173,7 @@ class ItemRequest(OrderRequestStruct):
     """A line of the order."""
 
     title: Annotated[str, Meta(min_length=1, max_length=150)]
-    """Required: what the buyer is shown; 1 to 150 characters."""
+    """Required: the text that the buyer sees; 1 to 150 characters."""
     unit_price: Amount
     """Required: the price of one, in the currency of the seller's account; zero or more, two decimals or none."""
     quantity: Annotated[int, Meta(ge=1)]
@@ -184,15 +183,15 @@ class ItemRequest(OrderRequestStruct):
     external_code: Annotated[str, Meta(max_length=30)] | None = None
     """The integrator's own code for it; at most 30 characters."""
     external_categories: list[CategoryRequest] | None = None
-    """Categories that give it discounts; never together with `discounts` of the order."""
+    """Categories that give it discounts; cannot be combined with `discounts` of the order."""
 
 
 class DiscountRequest(OrderRequestStruct):
-    """The total for a buyer who pays by one kind of method."""
+    """The total for a buyer who pays with one kind of method."""
 
     new_total_amount: PositiveAmount
-    """Required: what the buyer pays in all with a method of this `type`, in the currency of the seller's account: above
-    zero, not above the total of the order; two decimals or none."""
+    """Required: the total with a method of this `type`, in the currency of the seller's account: above zero, not above
+    the total of the order; two decimals or none."""
     type: Literal["debit_card", "credit_card", "account_money", "prepaid_card"]
     """Required: the kind of method: `debit_card`, `credit_card`, `account_money` or `prepaid_card`."""
 
@@ -212,14 +211,14 @@ class SponsorRequest(OrderRequestStruct):
 
 
 class IntegrationDataRequest(OrderRequestStruct):
-    """Who made the integration; the ids are assigned by the platform."""
+    """The integration that creates the order; the platform assigns the ids."""
 
     platform_id: str | None = None
-    """What the integration runs on, where that is a product of its own."""
+    """The product that the integration runs on, if there is one."""
     integrator_id: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] | None = None
     """The id of the integrator, assigned by the platform; begins with `dev_`."""
     sponsor: SponsorRequest | None = None
-    """The integrator's own account on the platform; none by default."""
+    """The integrator's own account on the platform; optional."""
 
 
 _REFERENCE = r"\A[A-Za-z0-9_-]*\Z(?#must consist of ASCII letters, digits, - and _)"
@@ -236,26 +235,26 @@ class OrderRequest(OrderRequestStruct):
     """Required: the integrator's own name for the order: 1 to 64 ASCII letters, digits, `-` and `_`; no personal
     data."""
     total_amount: PositiveAmount
-    """Required: the amount of the payment plus that of a cash withdrawal, in the currency of the seller's account;
-    above zero, two decimals or none."""
+    """Required: the amount of the payment plus the cash withdrawal, in the currency of the seller's account; above
+    zero, two decimals or none."""
     transactions: TransactionsRequest
     """Required: exactly one payment, and the cash that is withdrawn with it."""
     config: OrderConfigRequest | None = None
-    """The point of sale and the mode of the code; the platform takes `static` without one."""
+    """The point of sale and the mode of the code; by default the platform takes `static`."""
     description: Annotated[str, Meta(max_length=150)] | None = None
-    """What the order is for: at most 150 characters, with no personal data."""
+    """The purpose of the order: at most 150 characters, without personal data."""
     expiration_time: str | None = None
-    """An ISO 8601 duration such as `PT5M`, sent as given; at least 30 seconds and at most 3600 hours
-    (some platforms take 3 hours at most). Without one, the platform takes 15 minutes."""
+    """An ISO 8601 duration such as `PT5M`, sent as given; at least 30 seconds and at most 3600 hours (some platforms
+    take at most 3 hours). By default the platform takes 15 minutes."""
     marketplace_fee: Amount | None = None
-    """The marketplace's share: zero or more, not above the total, two decimals or none; needs a token obtained
+    """The marketplace's share: zero or more, not above the total, two decimals or none. It needs a token obtained
     through OAuth."""
     items: list[ItemRequest] | None = None
-    """The lines of the order; none by default."""
+    """The lines of the order; optional."""
     discounts: DiscountsRequest | None = None
-    """Totals by kind of method; never together with `external_categories` of an item."""
+    """Totals by kind of method; cannot be combined with `external_categories` of an item."""
     integration_data: IntegrationDataRequest | None = None
-    """Who made the integration: ids that the platform assigns; none by default."""
+    """The integration that creates the order: ids that the platform assigns; optional."""
     # A factory, since a plain default would not be sent.
     type: Literal["qr"] = field(default_factory=lambda: "qr")
     """Always sent: `qr`, the default and the only value."""
@@ -263,7 +262,7 @@ class OrderRequest(OrderRequestStruct):
     def __post_init__(self) -> None:
         if self.expiration_time is not None:
             check_expiration(self.expiration_time, LONGEST_EXPIRATION)
-        # What is not of its type, or more than one payment, is rejected by the call, with its place.
+        # The call rejects wrong types, and more than one payment, with their path.
         if isinstance(self.transactions, TransactionsRequest):
             _check_sum(self.transactions, self.total_amount)
         if self.marketplace_fee is not None:
@@ -302,7 +301,7 @@ def check_expiration(text: str, longest: timedelta) -> None:
     """Reject an expiration that the platform rejects.
 
     Raises:
-        RequestInvalid: It is no duration, below 30 seconds, or above *longest*.
+        RequestInvalid: *text* is not a duration, is below 30 seconds, or is above *longest*.
     """
     if not isinstance(text, str):
         raise RequestInvalid("$.expiration_time", f"expected text such as PT5M, got {type(text).__name__}")
@@ -317,20 +316,20 @@ def check_expiration(text: str, longest: timedelta) -> None:
 
 
 class RefundTransactionRequest(OrderRequestStruct):
-    """How much of which payment goes back."""
+    """The payment to refund, and the amount."""
 
     id: Annotated[str, Meta(min_length=1)]
     """Required: the id of the payment (`order.payment.id`), not empty."""
     amount: PositiveAmount
-    """Required: how much, in the `currency` of the order: above zero, not above what is left of it; two decimals or
-    none."""
+    """Required: the amount, in the `currency` of the order: above zero, not above the refundable balance; two
+    decimals or none."""
 
 
 class RefundRequest(OrderRequestStruct):
     """A partial refund (4.13); without a body, the whole order is refunded."""
 
     transactions: Annotated[list[RefundTransactionRequest], Meta(min_length=1, max_length=1)] | None = None
-    """Exactly one payment, and how much of it."""
+    """Exactly one payment, and the amount of it to refund."""
 
 
 class QRConfig(ResponseStruct):
@@ -350,14 +349,14 @@ class OrderConfig(ResponseStruct):
 
 
 class PaymentMethod(ResponseStruct):
-    """What the buyer paid with."""
+    """The method of a payment."""
 
     id: str | None = None
     """The method, such as `visa`; `None` if not sent."""
     type: str | None = None
     """The kind of method, such as `credit_card`; `None` if not sent."""
     installments: int | None = None
-    """In how many parts the buyer pays; 1 for the whole at once; `None` if not sent."""
+    """The number of installments, 1 for a single payment; `None` if not sent."""
 
 
 class PaymentDiscounts(ResponseStruct):
@@ -373,22 +372,22 @@ class OrderPayment(ResponseStruct):
     id: str
     """The id of the payment; a partial refund needs it."""
     amount: Decimal | None = None
-    """What is to be paid, in the `currency` of the order; `None` if not sent."""
+    """The amount to pay, in the `currency` of the order; `None` if not sent."""
     status: Open[PaymentStatus] | None = None
     """`created`, `processed`, `canceled`, `refunded` or `expired`; `None` if not sent."""
     status_detail: Open[PaymentStatusDetail] | None = None
-    """What led to this status, see `PaymentStatusDetail`; `ready_to_process` while it waits for the buyer."""
+    """The reason for this status, see `PaymentStatusDetail`; `ready_to_process` while it waits for the buyer."""
     refunded_amount: Decimal | None = None
-    """What was refunded so far, in the `currency` of the order; `None` before a refund, or if not sent."""
+    """The amount refunded so far, in the `currency` of the order; `None` before a refund, or if not sent."""
     paid_amount: Decimal | None = None
-    """What the buyer has paid, in the `currency` of the order: less than `amount` if a discount applied; `None` before,
-    or if not sent."""
+    """The amount that the buyer has paid, in the `currency` of the order: less than `amount` if a discount applied;
+    `None` before, or if not sent."""
     reference_id: str | None = None
     """The platform's reference for the payment; `None` before it is processed, or if not sent."""
     payment_method: PaymentMethod | None = None
-    """What the buyer paid with; `None` before the payment is processed, or if not sent."""
+    """The method of the payment; `None` before the payment is processed, or if not sent."""
     discounts: PaymentDiscounts | None = None
-    """The discount that applied; `None` if there is none or it was not sent."""
+    """The discount that applied; `None` if not set or not sent."""
 
 
 class Refund(ResponseStruct):
@@ -397,35 +396,35 @@ class Refund(ResponseStruct):
     id: str
     """The id of the refund."""
     transaction_id: str | None = None
-    """The id of the payment that is refunded; `None` if not sent."""
+    """The id of the refunded payment; `None` if not sent."""
     reference_id: str | None = None
     """The platform's reference for the refund; `None` if not sent."""
     amount: Decimal | None = None
-    """How much goes back, in the `currency` of the order; `None` if not sent."""
+    """The amount that goes back, in the `currency` of the order; `None` if not sent."""
     status: Open[RefundStatus] | None = None
     """`processing` until it is decided, then `processed` or `failed`; a refund that `failed` moved no money."""
 
 
 class CashWithdrawal(ResponseStruct):
-    """Cash that the buyer is handed at the till."""
+    """Cash that the buyer receives at the till."""
 
     amount: Decimal | None = None
-    """How much; the buyer pays it on top of the payment, and no refund gives it back."""
+    """The amount; the buyer pays it on top of the payment, and no refund returns it."""
 
 
 class Transactions(ResponseStruct):
-    """What happened to the money of an order."""
+    """The payment and the refunds of an order."""
 
     payments: tuple[OrderPayment, ...] | None = None
-    """The one payment of the order, see `Order.payment`; `None` if this response has none."""
+    """The single payment of the order, see `Order.payment`; `None` if this response has none."""
     refunds: tuple[Refund, ...] | None = None
     """The refunds of the order, the newest last; `None` or empty if this response has none."""
     cash_withdrawal: CashWithdrawal | None = None
-    """Only with one: `total_amount` is the amount of the payment plus this."""
+    """The cash withdrawal, if there is one: `total_amount` is the amount of the payment plus this."""
 
 
 class TypeResponse(ResponseStruct):
-    """The fields that come with the type of an order."""
+    """The fields that depend on the type of an order."""
 
     qr_data: str | None = None
     """The text to show as a QR code; only with the modes `dynamic` and `hybrid`."""
@@ -442,7 +441,7 @@ class OrderItem(ResponseStruct):
     """A line of an order."""
 
     title: str | None = None
-    """What the buyer is shown; at most 150 characters; `None` if not sent."""
+    """The text that the buyer sees; at most 150 characters; `None` if not sent."""
     unit_price: Decimal | None = None
     """The price of one, in the `currency` of the order; `None` if not sent."""
     quantity: int | None = None
@@ -450,16 +449,16 @@ class OrderItem(ResponseStruct):
     unit_measure: str | None = None
     """The unit that `quantity` counts; at most 10 characters; `None` if not sent."""
     external_code: str | None = None
-    """The integrator's own code for it; `None` if there is none or it was not sent."""
+    """The integrator's own code for it; `None` if not set or not sent."""
     external_categories: tuple[Category, ...] | None = None
-    """Categories that give it discounts; `None` if there is none or it was not sent."""
+    """Categories that give it discounts; `None` if not set or not sent."""
 
 
 class Discount(ResponseStruct):
-    """The total for a buyer who pays by one kind of method."""
+    """The total for a buyer who pays with one kind of method."""
 
     new_total_amount: Decimal | None = None
-    """What the buyer pays in all with a method of this `type`, in the `currency` of the order; `None` if not sent."""
+    """The total with a method of this `type`, in the `currency` of the order; `None` if not sent."""
     type: str | None = None
     """The kind of method: `debit_card`, `credit_card`, `account_money` or `prepaid_card`."""
 
@@ -479,16 +478,16 @@ class Sponsor(ResponseStruct):
 
 
 class IntegrationData(ResponseStruct):
-    """Who made the integration."""
+    """The integration that created the order."""
 
     application_id: str | None = None
-    """The id of the application that made the order; `None` if not sent."""
+    """The id of the application that created the order; `None` if not sent."""
     platform_id: str | None = None
-    """What the integration runs on, where that is a product of its own."""
+    """The product that the integration runs on, if there is one."""
     integrator_id: str | None = None
-    """The id of the integrator, which begins with `dev_`; `None` if there is none or it was not sent."""
+    """The id of the integrator, which begins with `dev_`; `None` if not set or not sent."""
     sponsor: Sponsor | None = None
-    """The integrator's own account; `None` if there is none or it was not sent."""
+    """The integrator's own account; `None` if not set or not sent."""
 
 
 class Order(ResponseStruct):
@@ -497,26 +496,26 @@ class Order(ResponseStruct):
     id: RequiredId
     """`ORD` and 26 characters; the other operations need it."""
     user_id: str | None = None
-    """The user id of the seller, taken from the access token; `None` if not sent."""
+    """The user id of the seller, from the access token; `None` if not sent."""
     type: str | None = None
     """Always `qr`, the only type; `None` if not sent."""
     total_amount: Decimal | None = None
-    """What the payment and a cash withdrawal come to, in `currency`; `None` if not sent."""
+    """The sum of the payment and the cash withdrawal, in `currency`; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the order, as the request gave it; `None` if not sent."""
+    """The integrator's own name for the order, as in the request; `None` if not sent."""
     description: str | None = None
-    """What the order is for; `None` if there is none or it was not sent."""
+    """The purpose of the order; `None` if not set or not sent."""
     expiration_time: str | None = None
-    """How long after its creation it expires: an ISO 8601 duration such as `PT15M`, the platform's default; `None` if
-    not sent."""
+    """The time from its creation until it expires: an ISO 8601 duration such as `PT15M`, the platform's default; `None`
+    if not sent."""
     processing_mode: str | None = None
     """Always `automatic` for QR orders; `None` if not sent."""
     status: Open[OrderStatus] | None = None
     """`created`, `processed`, `canceled`, `refunded` or `expired`; `None` if not sent."""
     status_detail: Open[OrderStatusDetail] | None = None
-    """What led to this status, see `OrderStatusDetail`; can be `partially_refunded` after a partial refund."""
+    """The reason for this status, see `OrderStatusDetail`; can be `partially_refunded` after a partial refund."""
     currency: str | None = None
-    """That of the seller's account: `ARS`, `BRL`, `CLP` or `UYU`."""
+    """The currency of the seller's account: `ARS`, `BRL`, `CLP` or `UYU`."""
     country_code: str | None = None
     """The seller's country, in two or three capitals; `None` if not sent."""
     created_date: Moment | None = None
@@ -524,29 +523,29 @@ class Order(ResponseStruct):
     last_updated_date: Moment | None = None
     """Timestamp of the last change, with its offset; `None` if not sent."""
     marketplace_fee: Decimal | None = None
-    """The marketplace's share, in `currency`; `None` if there is none or it was not sent."""
+    """The marketplace's share, in `currency`; `None` if not set or not sent."""
     config: OrderConfig | None = None
     """The point of sale and the mode of the code."""
     type_response: TypeResponse | None = None
-    """Holds the string of its QR code, see `qr_data`; `None` with the mode `static`, or if not sent."""
+    """Holds the text of its QR code, see `qr_data`; `None` with the mode `static`, or if not sent."""
     transactions: Transactions | None = None
     """Its payment and its refunds; see `payment` and `refunds`."""
     items: tuple[OrderItem, ...] | None = None
-    """The lines of the order; `None` if there is none or it was not sent."""
+    """The lines of the order; `None` if not set or not sent."""
     discounts: Discounts | None = None
-    """Totals by kind of method; `None` if there is none or it was not sent."""
+    """Totals by kind of method; `None` if not set or not sent."""
     integration_data: IntegrationData | None = None
-    """Who made the integration, with the application that made the order; `None` if not sent."""
+    """The integration and the application that created the order; `None` if not sent."""
 
     @property
     def payment(self) -> OrderPayment | None:
-        """The one payment of the order; ``None`` if this response has none."""
+        """The single payment of the order; ``None`` if this response has none."""
         payments = self.transactions and self.transactions.payments
         return payments[0] if payments else None
 
     @property
     def refunds(self) -> tuple[Refund, ...]:
-        """The refunds that this response holds, in every ``status``: done, under way or failed."""
+        """The refunds in this response, in every ``status``: done, under way or failed."""
         return (self.transactions and self.transactions.refunds) or ()
 
     @property
@@ -555,8 +554,8 @@ class Order(ResponseStruct):
         return None if self.type_response is None else self.type_response.qr_data
 
 
-# What settles: what the platform says about the same bytes, or about a state that this write cannot have led to. Not
-# `empty_required_header`: if something on the way dropped the header, it may not have done so before.
+# These settle: the platform rejects the bytes themselves, or reports a state that this write cannot have caused. Not
+# `empty_required_header`: a proxy may have dropped the header from this attempt, but not from an earlier one.
 _EMPTY_KEY = ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing")
 _BAD_PATH = settling(400, "invalid_path_param", "the format of order_id is invalid")
 _NOT_FOUND = settling(404, "order_not_found", "order_id matches no order")
@@ -581,25 +580,25 @@ _LOCKED = ErrorCode(423, "resource_locked", "another request is changing the ord
 
 
 def _expires_in(body: OrderRequest | None) -> timedelta:
-    """Return how long the order lives: later it would stand in front of the next buyer."""
+    """Return the lifetime of the order: after that, a resent order would block the next buyer."""
     text = None if body is None else body.expiration_time
     return DEFAULT_EXPIRATION if text is None else parse_duration(text)
 
 
 def _is_new(_: object, state: object) -> bool | None:
-    """Rule out the response to a cancel or a refund: an order that was just created is in another state."""
+    """Exclude the response to a cancel or a refund: an order that was just created is in another state."""
     return False if isinstance(state, tuple) and state else state not in _ENDED
 
 
-#: Both spellings are seen.
+#: The platform uses both spellings of `canceled`.
 _ENDED = frozenset({OrderStatus.CANCELED, "cancelled", OrderStatus.REFUNDED, OrderStatus.EXPIRED})
 
 
 # --- how recovery finds out whether a write took effect: see `Operation.look_up` --------------------------------------
 
 
-async def _look_up_order(client: Engine, record: Record, others: _Others) -> Resolution | None:
-    """Prove that the order was created: its seller has one paid merchant order of its reference since then."""
+async def _look_up_order(client: Engine, record: Record, other_records: _OtherRecords) -> Resolution | None:
+    """Prove that the order was created: the seller has exactly one merchant order of its reference, and it is paid."""
     from paymentsdk.journal._record import TOLERANCE, RecordState, Resolution  # only recovery needs these
     from paymentsdk.resources.merchant_orders import MerchantOrders
 
@@ -613,7 +612,7 @@ async def _look_up_order(client: Engine, record: Record, others: _Others) -> Res
         certify=True,
     )
     merchant_orders = await search.collect()
-    for rival in await others(path=record.path, containing=msgspec.json.encode(body.external_reference)):
+    for rival in await other_records(path=record.path, containing=msgspec.json.encode(body.external_reference)):
         if rival.body is None:
             return None  # A purged record may have had the same reference.
         if msgspec.json.decode(rival.body, type=OrderRequest).external_reference == body.external_reference:
@@ -621,21 +620,21 @@ async def _look_up_order(client: Engine, record: Record, others: _Others) -> Res
     paid = [order for order in merchant_orders if order.paid_amount and order.total_amount == body.total_amount]
     if len(merchant_orders) != 1 or not paid:
         return None
-    # A merchant order has another id than the order.
+    # The id of a merchant order differs from the id of its order, so there is no response to return.
     return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid")
 
 
-async def _look_up_cancel(client: Engine, record: Record, _others: _Others) -> Order | None:
+async def _look_up_cancel(client: Engine, record: Record, _other_records: _OtherRecords) -> Order | None:
     order = await Orders(client).get(_order_id(record))
     return order if order.status == OrderStatus.CANCELED else None
 
 
-async def _look_up_refund(client: Engine, record: Record, others: _Others) -> Order | None:
-    """Prove that a refund was made: of the whole order, or the only one of its payment and amount."""
+async def _look_up_refund(client: Engine, record: Record, other_records: _OtherRecords) -> Order | None:
+    """Prove that a refund was made: of the whole order, or as the only refund of its payment and amount."""
     order, part = await Orders(client).get(_order_id(record)), _refunded_part(record)
     if part is None:
         return order if _is_refunded_whole(order) else None
-    if any(_refunded_part(rival) in (None, part) for rival in await others(path=record.path)):
+    if any(_refunded_part(rival) in (None, part) for rival in await other_records(path=record.path)):
         return None
     equal = [refund for refund in order.refunds if (refund.transaction_id, refund.amount) == part]
     if len(equal) != 1 or order.transactions is None:
@@ -650,13 +649,13 @@ def _order_id(record: Record) -> str:
 
 
 def _refunded_part(record: Record) -> tuple[str | None, Decimal | None] | None:
-    """Return the payment and the amount of a partial refund; `None` for a whole one, or if the body is gone."""
+    """Return the payment and the amount of a partial refund; `None` for a whole refund, or without a body."""
     parts = msgspec.json.decode(record.body or b"{}", type=RefundRequest).transactions
     return (parts[0].id, parts[0].amount) if parts else None
 
 
 def _is_refunded_whole(order: Order) -> bool:
-    """Whether all that was paid went back: the status is `refunded` after a part of the payment, too."""
+    """Return whether the whole payment went back: the status is `refunded` after a partial refund, too."""
     payment = order.payment
     if payment is None or order.status != OrderStatus.REFUNDED:
         return False
@@ -702,15 +701,15 @@ CREATE = Operation(
         _EMPTY_KEY,
         _KEY_LENGTH,
         *_BODY,
-        settling(400, "minimum_items", "a list has fewer entries than it needs"),
-        settling(400, "maximum_items", "a list has more entries than it may"),
+        settling(400, "minimum_items", "a list has fewer entries than required"),
+        settling(400, "maximum_items", "a list has more entries than allowed"),
         settling(400, "invalid_total_amount", "total_amount is not the sum of the transactions"),
         settling(400, "unsupported_site", "orders are not supported in the seller's country"),
         settling(400, "sponsor_id_not_valid", "integration_data.sponsor.id is invalid"),
         settling(400, "marketplace_not_valid", "the token was not obtained through OAuth: no marketplace is known"),
         settling(400, "seller_configuration", "the seller is not authorized for cash withdrawals"),
         *_ALWAYS,
-        ErrorCode(401, "invalid_credentials", "the access token is not one of this platform"),
+        ErrorCode(401, "invalid_credentials", "the access token does not belong to this platform"),
         ErrorCode(402, "failed", "the payment failed"),
         settling(404, "pos_not_found", "external_pos_id is unknown"),
         settling(404, "marketplace_fee_not_allowed", "marketplace_fee was sent but the marketplace was not found"),
@@ -741,7 +740,7 @@ CANCEL: Operation[None, Order] = Operation(
     look_up=_look_up_cancel,
     result=Order,
     decimal_strings=True,
-    # Every response about the order has its id: that of a get or a refund tells another state.
+    # Every response about the order has its id, but the response to a get or a refund has another state.
     echoes=(_THIS_ORDER, Echo("status", always=("canceled", "cancelled"))),
     errors=(
         _EMPTY_KEY,
@@ -781,8 +780,8 @@ REFUND = Operation(
         _KEY_LENGTH,
         *_BODY,
         _BAD_PATH,
-        # It settles nothing: the refund that is in doubt may have taken what is left.
-        ErrorCode(400, "refund_amount_exceeds", "the amount is above what is left of the payment"),
+        # It settles nothing: the refund in doubt may have taken the rest of the balance.
+        ErrorCode(400, "refund_amount_exceeds", "the amount is above the refundable balance of the payment"),
         *_ALWAYS,
         _NOT_FOUND,
         KEY_USED,
@@ -794,9 +793,9 @@ REFUND = Operation(
 )
 
 
-#: States in which the buyer may still pay; `None` is a response without a status. The contract names `created` alone.
+#: States in which the buyer may still pay; `None` is a response without a status. The contract names only `created`.
 _OPEN = frozenset({OrderStatus.CREATED, "processing", "action_required", None})
-#: Seconds between two reads of `wait`, at most.
+#: The longest pause between two reads of `wait`, in seconds.
 _LONGEST_PAUSE = 15.0
 
 
@@ -811,15 +810,15 @@ class Orders(Resource):
         """Create an order that a buyer pays by scanning a code (4.10).
 
         Args:
-            order: What to create.
+            order: The order to create.
             **options: `idempotency_key`, `first_sent_at`, `once`, `not_after`, `defer`: see `KeyedWriteOptions`. With
-                `first_sent_at`, bound the resend by what is left of ``expiration_time``: an order may come too late for
-                its buyer. With `once` the journal does that. A name that was used before returns the order as it was
-                created, also after it was paid or has expired: call `get` before you show its code.
+                `first_sent_at`, limit the resend to the rest of ``expiration_time``: the order may come too late for
+                its buyer. With `once` the journal does that. Using a name again returns the order as it was created,
+                even if it was paid or has expired since: call `get` before you show its code.
 
         Raises:
             RequestInvalid: The order breaks a rule; nothing was sent.
-            BadRequest, NotFound, Conflict: The platform rejected it; see ``CREATE.errors`` for the codes.
+            BadRequest, NotFound, Conflict: The platform rejected the request; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The order may exist. Send it again with the error's ``idempotency_key``.
         """
         return await self._write(CREATE, order, options)
@@ -833,21 +832,21 @@ class Orders(Resource):
         Raises:
             RequestInvalid: *order_id* has a character that no id has; nothing was sent.
             BadRequest: *order_id* does not have the form of an order id.
-            NotFound: No such order for this seller.
+            NotFound: The seller has no order with this id.
         """
         return await self._read(GET, order_id=order_id)
 
     async def wait(self, order_id: str, *, until: Callable[[Order], bool] | None = None, within: float = 900) -> Order:
-        """Read the order until its buyer has paid or cannot pay any more, and return it; or the last one read.
+        """Read the order until its buyer has paid or cannot pay any more, and return the last order read.
 
-        The pause between two reads is 1 second at first, and doubles up to 15 seconds. A read without a usable response
-        is repeated. Look at the `status` of the order: after *within* seconds it may still be ``created``. To wait
-        again is safe.
+        The first pause between two reads is 1 second, and pauses double up to 15 seconds. A read without a usable
+        response is repeated. Check the `status` of the order: after *within* seconds it may still be ``created``.
+        Waiting again is safe.
 
         Args:
             order_id: As in `get`.
-            until: Says whether the order is what you wait for. By default, its status is neither ``created``,
-                ``processing`` nor ``action_required``.
+            until: Returns whether the order is in the state that you wait for. By default, its status is neither
+                ``created``, ``processing`` nor ``action_required``.
             within: Seconds to wait, above 0 and at most 86,400; then the order is read for the last time.
 
         Raises:
@@ -858,27 +857,27 @@ class Orders(Resource):
         end, pause = clock.monotonic() + check_seconds("within", within), 1.0
         order: Order | None = None
         while True:
-            left = end - clock.monotonic()
+            remaining = end - clock.monotonic()
             try:
                 order = await self.get(order_id)
             except (NoAnswer, NotSent, RateLimited, RefreshFailed, ServerError):
-                if order is None and left <= 0:
+                if order is None and remaining <= 0:
                     raise
-            if order is not None and (left <= 0 or (until or _has_ended)(order)):
+            if order is not None and (remaining <= 0 or (until or _has_ended)(order)):
                 return order
-            await clock.sleep(max(0.0, min(pause, left)))
+            await clock.sleep(max(0.0, min(pause, remaining)))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def cancel(self, order_id: str, **options: Unpack[KeyedWriteOptions]) -> Order:
-        """Cancel an order that nobody has paid (4.12).
+        """Cancel an order that was not paid (4.12).
 
         Args:
-            order_id: The order.
+            order_id: The id of the order.
             **options: As in `create`.
 
         Raises:
             RequestInvalid, BadRequest, NotFound: As in `get`.
-            Conflict: The order's state does not allow it, or the key was used with another request.
+            Conflict: The order's state does not allow it, or the key was used for another request.
             OutcomeUnknown: The order may be canceled. Send it again with the error's ``idempotency_key``.
         """
         return await self._write(CANCEL, None, options, order_id=order_id)
@@ -897,16 +896,17 @@ class Orders(Resource):
         Check its ``status``: it can still be ``processing``, and a refund that has ``failed`` raises nothing.
 
         Args:
-            order_id: The order.
-            payment_id: The payment to refund a part of (``order.payment.id``); goes with *amount*.
-            amount: How much, above zero and not above what is left, two decimals or none; goes with *payment_id*.
-            **options: As in `create`. Each partial refund needs a key, or a name (`once`), of its own. So does a
-                new try of a refund that has ``failed``: under the old key the platform repeats its response.
+            order_id: The id of the order.
+            payment_id: The payment of a partial refund (``order.payment.id``); requires *amount*.
+            amount: The amount of a partial refund: above zero, not above the refundable balance, two decimals or none;
+                requires *payment_id*.
+            **options: As in `create`. Each partial refund needs its own key, or its own name (`once`). So does a new
+                try of a refund that has ``failed``: with the old key, the platform repeats its response.
 
         Raises:
             RequestInvalid: Only one of *payment_id* and *amount* was given, or a value breaks a rule; nothing was sent.
-            BadRequest, Conflict: The amount is above what is left, the order's state does not allow a refund, or the
-                key was used with another request.
+            BadRequest, Conflict: The amount is above the refundable balance, the order's state does not allow a refund,
+                or the key was used for another request.
             NotFound: As in `get`.
             OutcomeUnknown: The money may have gone back. Send it again with the error's ``idempotency_key``.
         """

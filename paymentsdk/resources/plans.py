@@ -27,7 +27,7 @@ from paymentsdk.resources.common import (
 
 
 class PlanStatus(OpenEnum):
-    """State of a plan. The contract names ``active`` alone; the platform spells ``canceled`` both ways."""
+    """State of a plan. The contract names only ``active``; the platform spells ``canceled`` both ways."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"
@@ -46,7 +46,7 @@ class FreeTrial(ResponseStruct):
     """How long a subscription is free: ``frequency`` times the unit ``frequency_type``."""
 
     frequency: int | None = None
-    """How many units it is free, 1 or more; the unit is `frequency_type`."""
+    """How many units are free, 1 or more; the unit is `frequency_type`."""
     frequency_type: Open[FrequencyType] | None = None
     """The unit: `days` or `months`."""
     first_invoice_offset: int | None = None
@@ -54,28 +54,28 @@ class FreeTrial(ResponseStruct):
 
 
 class AutoRecurring(ResponseStruct):
-    """What is charged, and how often."""
+    """The amount and the rhythm of the charges."""
 
     frequency: int | None = None
     """How many units lie between two charges, 1 or more; the unit is `frequency_type`."""
     frequency_type: Open[FrequencyType] | None = None
     """The unit of `frequency`: `days` or `months`; `None` if not sent."""
     repetitions: int | None = None
-    """How many charges there are in all; `None` for no end."""
+    """The number of charges in all; `None` for no end."""
     billing_day: int | None = None
-    """The day of the month on which it is charged; `None` for that of the first charge, or if not sent."""
+    """The day of the month on which it is charged; `None` for the day of the first charge, or if not sent."""
     billing_day_proportional: bool | None = None
     """Whether the first charge is only for the days up to the billing day."""
     free_trial: FreeTrial | None = None
-    """How long it is free at the beginning; `None` if there is none or it was not sent."""
+    """How long it is free at the beginning; `None` if not set or not sent."""
     transaction_amount: Decimal | None = None
-    """What is charged each time, in `currency_id`; `None` if not sent."""
+    """The amount of each charge, in `currency_id`; `None` if not sent."""
     currency_id: str | None = None
     """The currency of `transaction_amount`, such as `ARS`; `None` if not sent."""
 
 
 class PaymentMethodsAllowed(ResponseStruct):
-    """What a subscriber may pay with. The fields of the entries are not part of the contract; ``id`` is usual."""
+    """The payment methods for a subscriber. The fields of the entries are not part of the contract; ``id`` is usual."""
 
     payment_types: tuple[Metadata, ...] | None = None
     """The kinds of methods; empty for all; `None` if not sent."""
@@ -89,19 +89,19 @@ class Plan(ResponseStruct):
     id: str
     """The id of the plan."""
     application_id: Id | None = None
-    """The id of the application that made it; `None` if not sent."""
+    """The id of the application that created it; `None` if not sent."""
     collector_id: Id | None = None
     """The user id of the seller; `None` if not sent."""
     reason: str | None = None
-    """What the subscriber is shown at the checkout and in notifications; `None` if not sent."""
+    """The text that the subscriber sees at the checkout and in notifications; `None` if not sent."""
     auto_recurring: AutoRecurring | None = None
-    """What is charged, and how often."""
+    """The amount and the rhythm of the charges."""
     payment_methods_allowed: PaymentMethodsAllowed | None = None
-    """What a subscriber may pay with; `None` if not sent."""
+    """The payment methods for a subscriber; `None` if not sent."""
     back_url: str | None = None
-    """The URL that the subscriber goes to after the checkout; `None` if not sent."""
+    """The URL for the subscriber after the checkout; `None` if not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the plan; `None` if there is none or it was not sent."""
+    """The integrator's own name for the plan; `None` if not set or not sent."""
     init_point: str | None = None
     """The URL of the checkout where a buyer subscribes; `None` if not sent."""
     date_created: Moment | None = None
@@ -109,9 +109,9 @@ class Plan(ResponseStruct):
     last_modified: Moment | None = None
     """Timestamp of the last change, with its offset; `None` if not sent."""
     subscribed: int | None = None
-    """How many have subscribed; in search results only, else `None`."""
+    """The number of subscribers; in search results only, otherwise `None`."""
     status: Open[PlanStatus] | None = None
-    """`active`, `inactive` or `canceled` (also `cancelled`); the contract names `active` alone."""
+    """`active`, `inactive` or `canceled` (also `cancelled`); the contract names only `active`."""
 
 
 class PlanPage(ResponseStruct):
@@ -120,24 +120,24 @@ class PlanPage(ResponseStruct):
     paging: Paging = Paging()
     """The position of the page in the search, in rows."""
     results: tuple[Plan, ...] | None = None
-    """The plans of this page; `None` or empty for none."""
+    """The plans of this page; `None` or empty if there are no rows."""
 
 
 class PlanFilters(TypedDict, total=False):
-    """What plans can be searched by (4.6)."""
+    """The filters of a plan search (4.6)."""
 
     status: str
-    """Their status, such as `active`; any by default."""
+    """The status of the plan, such as `active`; by default any status."""
     q: str
     """Text to search for; the contract does not say in which fields."""
     sort: str
     """The field to sort by; the contract lists no values."""
     criteria: str
-    """The order to sort in. The contract names no values; in the sandbox they are `asc` and `desc`."""
+    """The sort order. The contract names no values; the sandbox takes `asc` and `desc`."""
 
 
 class PlanSearch(PlanFilters, WalkOptions, total=False):
-    """The filters, and how the search is walked."""
+    """The filters, and the options of the walk."""
 
 
 class PlanQuery(PlanFilters, Position, total=False):
@@ -167,7 +167,7 @@ SEARCH: Operation[None, PlanPage] = Operation(
     page=RESULTS,
     max_response=32 * MIB,
     errors=(
-        # The contract names the status alone.
+        # The contract gives only the status.
         ErrorCode(400, "bad-request", "a filter is invalid"),
         UNAUTHORIZED,
         INTERNAL_ERROR,
@@ -182,19 +182,19 @@ class Plans(Resource):
         """Return the plan, without ``subscribed`` (4.5).
 
         Args:
-            plan_id: The plan.
+            plan_id: The id of the plan.
 
         Raises:
             RequestInvalid: *plan_id* has a character that no id has, or is ``search``; nothing was sent.
-            NotFound: No such plan for this seller.
+            NotFound: The seller has no plan with this id.
         """
         require(plan_id != "search", "$path.id", "'search' is not an id: it is the path of the search")
         return await self._read(GET, id=plan_id)
 
     def search(self, **search: Unpack[PlanSearch]) -> Pager[Plan]:
-        """Search plans (4.6). Nothing is sent before the first row is asked for.
+        """Search plans (4.6). Asking for the first row sends the first request.
 
-        Without `certify=True`, a walk over rows that share a date can lose some of them, and nothing says so.
+        A walk without `certify=True` can silently miss rows that share a date.
 
         Args:
             **search: The fields of `PlanFilters` and of `WalkOptions`.

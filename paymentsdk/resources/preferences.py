@@ -1,4 +1,4 @@
-"""Checkout preferences (4.3): what a buyer is asked to pay, and how, with the extra fields of every industry.
+"""Checkout preferences (4.3): the items and payment options of a checkout, with the extra fields of every industry.
 
 A part that has the same members in the request and in the response is one Struct, without ``Request`` in its name.
 """
@@ -43,14 +43,14 @@ URL = Annotated[str, Meta(pattern=r"\Ahttps?://[!-~]+\Z(?#must be an http or htt
 
 
 class OperationType(OpenEnum):
-    """What a preference is for: a payment, or a request of money."""
+    """The purpose of a preference: a payment, or a request for money."""
 
     REGULAR_PAYMENT = "regular_payment"
     MONEY_TRANSFER = "money_transfer"
 
 
 class AuthenticationType(OpenEnum):
-    """How a buyer is known to the seller's shop."""
+    """How a buyer logs in to the seller's shop."""
 
     GMAIL = "Gmail"
     FACEBOOK = "Facebook"
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     #: An authentication type in a request: its text, or the constant.
     AuthenticationTypeName: TypeAlias = AuthenticationType | Literal["Gmail", "Facebook", "Native web", "Other"]
 else:
-    # msgspec takes no union of the two; it knows a constant by the text that it is.
+    # msgspec takes no union of the two; it accepts a constant because a constant is a text.
     AuthenticationTypeName = Literal[tuple(kind.value for kind in AuthenticationType)]
 
 
 class Passenger(RequestStruct):
-    """Who travels or stays (tourism, hospitality)."""
+    """A person who travels or stays (tourism, hospitality)."""
 
     first_name: str | None = None
     """Given name; optional."""
@@ -98,7 +98,7 @@ class Route(RequestStruct):
 
 
 class CategoryDescriptor(RequestStruct):
-    """The journey or the stay that an item is (tourism, hospitality)."""
+    """The journey or the stay that an item stands for (tourism, hospitality)."""
 
     passenger: Passenger | None = None
     """The person who travels or stays; optional."""
@@ -107,14 +107,14 @@ class CategoryDescriptor(RequestStruct):
 
 
 class PreferenceItemRequest(RequestStruct):
-    """What is sold."""
+    """An item for sale."""
 
     id: Id | None = None
     """The seller's own id for the item; optional."""
     title: str | None = None
-    """What the buyer is shown as its name; optional."""
+    """The name that the buyer sees; optional."""
     description: str | None = None
-    """More about the item than its title; optional."""
+    """The description of the item; optional."""
     picture_url: str | None = None
     """The URL of a picture of the item; optional."""
     category_id: str | None = None
@@ -148,7 +148,7 @@ class PayerPhone(RequestStruct):
 
 
 class PayerIdentification(RequestStruct):
-    """An identity document, under the names of the preference or those of the industries."""
+    """An identity document, with the field names of the preference or of the industries."""
 
     type: str | None = None
     """The kind of the document, such as `CPF`; optional."""
@@ -172,7 +172,7 @@ class PayerAddress(RequestStruct):
 
 
 class PayerRequest(RequestStruct):
-    """Who is asked to pay. Everything that the seller knows improves the rate of approvals."""
+    """The buyer. Everything that the seller knows improves the rate of approvals."""
 
     name: str | None = None
     """Given name; `first_name` in the tables of the industries."""
@@ -208,7 +208,7 @@ class PayerRequest(RequestStruct):
 
 
 class Excluded(RequestStruct):
-    """A payment method, or a kind of them, that the buyer is not offered."""
+    """A payment method, or a kind of methods, that the buyer is not offered."""
 
     id: str | None = None
     """The id of the method or the kind, such as `visa` or `ticket`."""
@@ -230,14 +230,14 @@ class PaymentMethodsRequest(RequestStruct):
 
 
 class FreeMethod(RequestStruct):
-    """A way of shipping that costs the buyer nothing."""
+    """A shipping method that costs the buyer nothing."""
 
     id: Id | None = None
-    """The id of the method of shipping."""
+    """The id of the shipping method."""
 
 
 class PreferenceReceiverAddress(RequestStruct):
-    """Where a shipment goes."""
+    """The destination of a shipment."""
 
     zip_code: Id | None = None
     """The postcode, as a string or a number; optional."""
@@ -267,17 +267,17 @@ class ShipmentsRequest(RequestStruct):
     free_methods: list[FreeMethod] | None = None
     """The methods that cost the buyer nothing."""
     cost: Amount | None = None
-    """What the shipment costs, in the currency of the items: zero or more, two decimals or none; optional."""
+    """The price of the shipment, in the currency of the items: zero or more, two decimals or none; optional."""
     free_shipping: bool | None = None
     """Whether the shipment costs the buyer nothing; optional."""
     express_shipment: bool | None = None
     """Whether the shipment is express; optional."""
     receiver_address: PreferenceReceiverAddress | None = None
-    """The address that the shipment goes to; optional."""
+    """The destination of the shipment; optional."""
 
 
 class BackURLsRequest(RequestStruct):
-    """Where the buyer goes afterwards: absolute http or https addresses."""
+    """Where the buyer goes after the checkout: absolute http or https addresses."""
 
     success: URL | None = None
     """The URL after a payment that was approved; optional."""
@@ -291,7 +291,7 @@ class DifferentialPricing(RequestStruct):
     """The seller's own terms for installments."""
 
     id: int | None = None
-    """The number that the platform keeps the seller's terms under."""
+    """The platform's number of the seller's terms."""
 
 
 class TrackValues(RequestStruct):
@@ -306,7 +306,7 @@ class TrackValues(RequestStruct):
 
 
 class Track(RequestStruct):
-    """An advertisement to credit the sale to; ``type`` is, for example, ``google_ad``."""
+    """An advertisement that caused the sale; ``type`` is, for example, ``google_ad``."""
 
     type: str | None = None
     """The advertiser, such as `google_ad`; the contract lists no other value."""
@@ -322,9 +322,9 @@ class PreferenceRequest(RequestStruct):
     """
 
     items: Annotated[list[PreferenceItemRequest], Meta(min_length=1)]
-    """Required: what is sold, one or more."""
+    """Required: the items for sale, one or more."""
     payer: PayerRequest | None = None
-    """The buyer, who is asked to pay; optional."""
+    """The buyer; optional."""
     payment_methods: PaymentMethodsRequest | None = None
     """How the buyer may pay, and in how many installments; optional."""
     shipments: ShipmentsRequest | None = None
@@ -334,7 +334,7 @@ class PreferenceRequest(RequestStruct):
     notification_url: str | None = None
     """The URL that receives notifications of changes; optional."""
     statement_descriptor: str | None = None
-    """What the buyer's statement shows; optional."""
+    """The text on the buyer's statement; optional."""
     additional_info: str | None = None
     """Free text of the integrator; optional."""
     auto_return: Literal["approved"] | None = None
@@ -342,7 +342,7 @@ class PreferenceRequest(RequestStruct):
     external_reference: str | None = None
     """The integrator's own name for the preference; optional."""
     operation_type: Literal["regular_payment", "money_transfer"] | None = None
-    """`regular_payment` (a payment, the default of the platform) or `money_transfer` (a request of money)."""
+    """`regular_payment` (a payment, the platform's default) or `money_transfer` (a request for money)."""
     expires: bool | None = None
     """Whether `expiration_date_from` and `expiration_date_to` apply; optional."""
     expiration_date_from: Moment | None = None
@@ -352,14 +352,14 @@ class PreferenceRequest(RequestStruct):
     date_of_expiration: Moment | None = None
     """Timestamp until which it can be paid by cash, with its offset; optional."""
     marketplace: str | None = None
-    """The marketplace that the sale comes through; optional."""
+    """The marketplace of the sale; optional."""
     marketplace_fee: Amount | None = None
     """The marketplace's share, in the currency of the items: zero or more, two decimals or none, not above the sum of
     quantity times price over the items."""
     differential_pricing: DifferentialPricing | None = None
     """The seller's own terms for installments, by their number; optional."""
     tracks: list[Track] | None = None
-    """Advertisements to credit the sale to; optional."""
+    """Advertisements that caused the sale; optional."""
     binary_mode: bool | None = None
     """`True`: the payment ends approved or rejected, and is never pending; optional."""
     sponsor_id: Id | None = None
@@ -373,12 +373,12 @@ class PreferenceRequest(RequestStruct):
             require_within_total(self.marketplace_fee, total, "$.marketplace_fee")
         begin, end = plain_moment(self.expiration_date_from), plain_moment(self.expiration_date_to)
         if begin and end and begin.utcoffset() is not None and end.utcoffset() is not None:
-            # Two datetimes of one zone are compared by their wall clocks, and in autumn these go back an hour.
+            # Datetimes of one zone would be compared by wall clock, which repeats an hour in autumn.
             require(begin.timestamp() < end.timestamp(), "$.expiration_date_to", "is not after expiration_date_from")
 
 
 def _total(items: object) -> Decimal | None:
-    """Return what *items* cost, or ``None`` where nobody can say; what is wrong with them is found by the call."""
+    """Return the total of *items*, or ``None`` if it is unknown; the call rejects invalid items."""
     lines = []
     for item in items if isinstance(items, list | tuple) else (None,):
         if not isinstance(item, PreferenceItemRequest) or type(item.quantity) is not int:
@@ -394,14 +394,14 @@ def _total(items: object) -> Decimal | None:
 
 
 class PreferenceItem(ResponseStruct):
-    """What is sold."""
+    """An item for sale."""
 
     id: Id | None = None
     """The seller's own id for the item; `None` if not sent."""
     title: str | None = None
-    """What the buyer is shown as its name; `None` if not sent."""
+    """The name that the buyer sees; `None` if not sent."""
     description: str | None = None
-    """More about the item than its title; `None` if not sent."""
+    """The description of the item; `None` if not sent."""
     picture_url: str | None = None
     """The URL of a picture of the item; `None` if not sent."""
     category_id: str | None = None
@@ -424,7 +424,7 @@ class PreferenceItem(ResponseStruct):
 
 
 class Payer(ResponseStruct):
-    """Who is asked to pay."""
+    """The buyer."""
 
     name: str | None = None
     """Given name; `first_name` in the tables of the industries."""
@@ -472,7 +472,7 @@ class PaymentMethods(ResponseStruct):
 
 
 class Shipments(ResponseStruct):
-    """How it is shipped."""
+    """How the items are shipped."""
 
     mode: str | None = None
     """Who ships; the contract lists no values; `None` if not sent."""
@@ -485,28 +485,28 @@ class Shipments(ResponseStruct):
     free_methods: tuple[FreeMethod, ...] | None = None
     """The methods that cost the buyer nothing."""
     cost: Decimal | None = None
-    """What the shipment costs, in the currency of the items; `None` if not sent."""
+    """The price of the shipment, in the currency of the items; `None` if not sent."""
     free_shipping: bool | None = None
     """Whether the shipment costs the buyer nothing; `None` if not sent."""
     express_shipment: bool | None = None
     """Whether the shipment is express; `None` if not sent."""
     receiver_address: PreferenceReceiverAddress | None = None
-    """The address that the shipment goes to; `None` if not sent."""
+    """The destination of the shipment; `None` if not sent."""
 
 
 class BackURLs(ResponseStruct):
-    """Where the buyer goes afterwards; an empty text where none was given."""
+    """Where the buyer goes after the checkout; a URL that is not set may be empty."""
 
     success: str | None = None
-    """The URL after a payment that was approved; empty or `None` if there is none."""
+    """The URL after a payment that was approved; empty or `None` if not set."""
     pending: str | None = None
-    """The URL while the payment is pending; empty or `None` if there is none."""
+    """The URL while the payment is pending; empty or `None` if not set."""
     failure: str | None = None
-    """The URL after a payment that was rejected, or given up; empty or `None` if there is none."""
+    """The URL after a payment that was rejected, or given up; empty or `None` if not set."""
 
 
 class Preference(ResponseStruct):
-    """A preference as the platform has it. The fields that are not listed here are those of the request."""
+    """A preference as the platform has it: the fields of the request, and the platform's own fields."""
 
     id: RequiredId
     """The id of the preference: `<collector_id>-<uuid>`."""
@@ -517,29 +517,29 @@ class Preference(ResponseStruct):
     collector_id: Id | None = None
     """The user id of the seller, also their id as a customer; `None` if not sent."""
     client_id: Id | None = None
-    """The id of the application that made it; `None` if not sent."""
+    """The id of the application that created it; `None` if not sent."""
     operation_type: Open[OperationType] | None = None
-    """`regular_payment` (a payment) or `money_transfer` (a request of money); `None` if not sent."""
+    """`regular_payment` (a payment) or `money_transfer` (a request for money); `None` if not sent."""
     items: tuple[PreferenceItem, ...] | None = None
-    """What is sold, one or more; `None` if not sent."""
+    """The items for sale, one or more; `None` if not sent."""
     payer: Payer | None = None
-    """The buyer, who is asked to pay; `None` if not sent."""
+    """The buyer; `None` if not sent."""
     back_urls: BackURLs | None = None
     """Where the buyer goes after the checkout; `None` if not sent."""
     auto_return: str | None = None
-    """`approved` takes the buyer back without a click; empty or `None` if not asked for."""
+    """`approved` takes the buyer back without a click; empty or `None` if not set."""
     payment_methods: PaymentMethods | None = None
     """How the buyer may pay, and in how many installments; `None` if not sent."""
     marketplace: str | None = None
-    """The marketplace that the sale comes through; `None` if not sent."""
+    """The marketplace of the sale; `None` if not sent."""
     marketplace_fee: Decimal | None = None
-    """The marketplace's share, in the currency of the items; `None` if there is none or it was not sent."""
+    """The marketplace's share, in the currency of the items; `None` if not set or not sent."""
     shipments: Shipments | None = None
     """How the items are shipped, and at what price; `None` if not sent."""
     notification_url: str | None = None
     """The URL that receives notifications of changes; `None` if not sent."""
     statement_descriptor: str | None = None
-    """What the buyer's statement shows; `None` if not sent."""
+    """The text on the buyer's statement; `None` if not sent."""
     additional_info: str | None = None
     """Free text of the integrator; `None` if not sent."""
     external_reference: str | None = None
@@ -547,17 +547,17 @@ class Preference(ResponseStruct):
     expires: bool | None = None
     """Whether `expiration_date_from` and `expiration_date_to` apply."""
     expiration_date_from: Moment | None = None
-    """Timestamp from which it can be paid, with its offset; `None` if there is none or it was not sent."""
+    """Timestamp from which it can be paid, with its offset; `None` if not set or not sent."""
     expiration_date_to: Moment | None = None
-    """Timestamp until which it can be paid, with its offset; `None` if there is none or it was not sent."""
+    """Timestamp until which it can be paid, with its offset; `None` if not set or not sent."""
     date_of_expiration: Moment | None = None
-    """Timestamp until which it can be paid by cash, with its offset; `None` if there is none or it was not sent."""
+    """Timestamp until which it can be paid by cash, with its offset; `None` if not set or not sent."""
     date_created: Moment | None = None
     """Timestamp of the creation, with its offset; `None` if not sent."""
     differential_pricing: DifferentialPricing | None = None
     """The seller's own terms for installments."""
     tracks: tuple[Track, ...] | None = None
-    """Advertisements to credit the sale to; `None` if not sent."""
+    """Advertisements that caused the sale; `None` if not sent."""
     binary_mode: bool | None = None
     """`True`: the payment ends approved or rejected, and is never pending; `None` if not sent."""
     sponsor_id: Id | None = None
@@ -567,12 +567,12 @@ class Preference(ResponseStruct):
 
 
 def _if_asked(requested: Decimal | None, echoed: Decimal) -> bool | None:
-    """Compare a number that was given; for another, the platform may say what it takes by default."""
+    """Compare numbers if one was requested; otherwise the platform may return its default."""
     return None if requested is None else requested == echoed
 
 
 def _same_title(requested: str | None, echoed: str) -> bool | None:
-    """Compare titles: the platform may trim one, or cut off its end; an empty one says nothing."""
+    """Compare titles: the platform may trim a title, or cut off its end; return `None` for an empty title."""
     beginning = " ".join(echoed.split()).casefold()
     return " ".join((requested or "").split()).casefold().startswith(beginning) if beginning else None
 
@@ -605,8 +605,8 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     ),
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
-        # Not in the contract, which has no code for most members: `invalid_items` would blame what is as it should be.
-        ErrorCode(400, "bad_request", "a field that has no code of its own breaks a rule; the cause names it"),
+        # Not in the contract, which has no code for most members: `invalid_items` would blame valid items.
+        ErrorCode(400, "bad_request", "a field without a code of its own breaks a rule; the cause names it"),
         ErrorCode(400, "invalid_collector_id", "collector_id is invalid"),
         ErrorCode(400, "invalid_sponsor_id", "sponsor_id is not an active user"),
         ErrorCode(400, "invalid_collector_email", "the collector is not the owner of collector_email"),
@@ -640,12 +640,12 @@ class Preferences(Resource):
         The operation takes no idempotency key, so a request whose outcome is in doubt is not sent again.
 
         Args:
-            preference: What the buyer is to pay, and how.
+            preference: The preference to create.
             **options: `once`, `not_after`: see `WriteOptions`. An outcome in doubt is reported, never sent again.
 
         Raises:
             RequestInvalid: The preference breaks a rule; nothing was sent.
-            BadRequest: The platform rejected it; see ``CREATE.errors`` for the codes.
+            BadRequest: The platform rejected the request; see ``CREATE.errors`` for the codes.
             OutcomeUnknown: The preference may exist. It costs nothing until a buyer is sent to it.
         """
         return await self._write(CREATE, preference, options)

@@ -9,14 +9,14 @@ from paymentsdk.resources.common import Id, Moment, Open, OpenEnum, Resource, Re
 
 
 class ReportOrigin(OpenEnum):
-    """What made the report: a person, or the schedule."""
+    """The origin of the report: a person, or the schedule."""
 
     MANUAL = "manual"
     SCHEDULE = "schedule"
 
 
 class ReportStatus(OpenEnum):
-    """State of a report. The contract names ``deleted`` alone."""
+    """State of a report. The contract names only ``deleted``."""
 
     DELETED = "deleted"
 
@@ -50,13 +50,13 @@ class ReleaseReport(ResponseStruct):
     id: Id | None = None
     """The id of the report; `None` if not sent."""
     account_id: Id | None = None
-    """The id of the account that it is about; `None` if not sent."""
+    """The id of the account of the report; `None` if not sent."""
     begin_date: Moment | None = None
-    """Timestamp at which the time that it covers begins, UTC; `None` if not sent."""
+    """The begin of the time that it covers, a timestamp in UTC; `None` if not sent."""
     end_date: Moment | None = None
-    """Timestamp at which the time that it covers ends, UTC; `None` if not sent."""
+    """The end of the time that it covers, a timestamp in UTC; `None` if not sent."""
     created_from: Open[ReportOrigin] | None = None
-    """What made it: `manual` (a person) or `schedule`; `None` if not sent."""
+    """The origin: `manual` (a person) or `schedule`; `None` if not sent."""
     currency_id: str | None = None
     """The currency of its amounts, such as `ARS`; `None` if not sent."""
     generation_date: Moment | None = None
@@ -72,7 +72,7 @@ class ReleaseReport(ResponseStruct):
     report_id: Id | None = None
     """The id of the report that the schedule belongs to; `None` if not sent."""
     retries: int | None = None
-    """How many attempts were made to generate it; `None` if not sent."""
+    """The number of attempts to generate it; `None` if not sent."""
     status: Open[ReportStatus] | None = None
     """`deleted` after the schedule was disabled; the contract names no other value."""
     sub_type: Open[ReportSubType] | None = None
@@ -90,12 +90,12 @@ DISABLE_SCHEDULE: Operation[None, ReleaseReport] = Operation(
     section="4.9",
     summary="Disable the automatic generation of release reports",
     retry=RetryClass.REPEATABLE,
-    in_doubt="send it again: twice does no harm",
+    in_doubt="send it again: a repetition does no harm",
     result=ReleaseReport,
     other_statuses=(204,),
     empty_response=True,
     echoes=(Echo("status", always="deleted"),),
-    # The contract says "invalid token" in words; the code is the one that the merchant order search has for it.
+    # The contract says "invalid token" in words; this code is the code of the merchant order search.
     errors=(ErrorCode(401, "invalid_token", "the access token is invalid or has expired"),),
 )
 
@@ -104,10 +104,10 @@ class ReleaseReports(Resource):
     """``client.release_reports``: reports about released money."""
 
     async def disable_schedule(self) -> ReleaseReport:
-        """Disable the automatic generation of release reports (4.9). Doing it twice does no harm.
+        """Disable the automatic generation of release reports (4.9). A repetition does no harm.
 
         Returns:
-            The report with the status ``deleted``, or one without any field where the platform responds with no body.
+            The report with the status ``deleted``, or without any field if the platform responds without a body.
 
         Raises:
             AuthenticationFailed: The token is not valid.

@@ -71,56 +71,56 @@ class SubMerchant(RequestStruct):
 
 
 class ForwardData(RequestStruct):
-    """What is handed on to the acquirer."""
+    """The data for the acquirer."""
 
     sub_merchant: SubMerchant | None = None
     """The merchant that the payment is forwarded for; optional."""
 
 
 class WalletDiscountDetail(RequestStruct):
-    """How a discount was worked out."""
+    """How a discount was calculated."""
 
     cap: Amount | None = None
-    """The most that it takes off, in the payment's currency: zero or more, two decimals or none; optional."""
+    """The largest discount, in the payment's currency: zero or more, two decimals or none; optional."""
     type: str | None = None
     """The unit of `value`; the contract lists no values."""
     value: Amount | None = None
-    """How much it takes off, in the unit that `type` names: zero or more, two decimals or none; optional."""
+    """The discount, in the unit that `type` names: zero or more, two decimals or none; optional."""
 
 
 class WalletDiscount(RequestStruct):
     """A discount, which must exist as a discount promise before it is used."""
 
     amount: Amount | None = None
-    """How much is taken off, in the payment's currency: zero or more, two decimals or none; optional."""
+    """The discount, in the payment's currency: zero or more, two decimals or none; optional."""
     description: str | None = None
-    """The text that the buyer is shown for it; optional."""
+    """The text that the buyer sees for it; optional."""
     code: str | None = None
     """The code of the discount promise, which must exist before; optional."""
     detail: WalletDiscountDetail | None = None
-    """How the discount was worked out; optional."""
+    """How the discount was calculated; optional."""
 
 
 class WalletChargeRequest(RequestStruct):
-    """What is charged to the wallet."""
+    """The charge to the wallet."""
 
     transaction_amount: PositiveAmount | None = None
-    """How much, in the currency of the seller's account: above zero, two decimals or none; some platforms require
+    """The amount, in the currency of the seller's account: above zero, two decimals or none; some platforms require
     it."""
     description: str | None = None
-    """What the buyer is charged for; optional."""
+    """The purpose of the charge; optional."""
     external_reference: str | None = None
     """The integrator's own name for the payment; optional."""
     statement_descriptor: str | None = None
-    """What the buyer's statement shows; optional."""
+    """The text on the buyer's statement; optional."""
     forward_data: ForwardData | None = None
-    """What is handed on to the acquirer; optional."""
+    """The data for the acquirer; optional."""
     discount: WalletDiscount | None = None
-    """What is taken off the amount; none by default."""
+    """The discount; optional."""
 
 
 class WalletPayerRequest(MaskedRepr, RequestStruct):
-    """Who pays. ``repr`` hides the token."""
+    """The payer. ``repr`` hides the token."""
 
     token: Annotated[str, Meta(min_length=1)]
     """Required: the token of the buyer's wallet; not empty."""
@@ -133,51 +133,51 @@ class WalletPaymentRequest(RequestStruct):
     """A payment to create (4.4)."""
 
     wallet_payment: WalletChargeRequest
-    """Required: what is charged to the wallet."""
+    """Required: the charge to the wallet."""
     payer: WalletPayerRequest
-    """Required: whose wallet is charged."""
+    """Required: the payer, with the token of their wallet."""
     binary_mode: bool | None = None
     """`True`: the payment ends approved or rejected; otherwise it may also stay pending."""
     capture: bool | None = None
-    """`False` reserves the amount, to be captured later; charged at once otherwise."""
+    """`False` reserves the amount, to be captured later; by default the wallet is charged immediately."""
 
 
 class WalletPaymentPart(ResponseStruct):
-    """One of the payments that a wallet payment consists of."""
+    """One of the payments of a wallet payment."""
 
     id: Id | None = None
     """The id of the payment; `None` if not sent."""
     status_detail: str | None = None
-    """How it ended, such as `accredited`; the contract lists no values; `None` if not sent."""
+    """The outcome, such as `accredited`; the contract lists no values; `None` if not sent."""
     payment_method_id: str | None = None
-    """The id of the method that it was paid with, such as `account_money`; `None` if not sent."""
+    """The id of the payment method, such as `account_money`; `None` if not sent."""
     transaction_amount: Decimal | None = None
     """The amount of this payment, in the currency of the seller's account; `None` if not sent."""
     installments: int | None = None
-    """In how many parts the buyer pays, 1 for the whole at once; `None` if not sent."""
+    """The number of installments, 1 for a single payment; `None` if not sent."""
     description: str | None = None
-    """What the buyer was charged for; `None` if there is none or it was not sent."""
+    """The purpose of the charge; `None` if not set or not sent."""
     capture: bool | None = None
     """Whether it was captured; `False` if the amount is only reserved."""
     external_reference: str | None = None
-    """The integrator's own name for it; `None` if there is none or it was not sent."""
+    """The integrator's own name for it; `None` if not set or not sent."""
 
 
 class WalletCharge(ResponseStruct):
-    """What was charged, as it was asked for."""
+    """The charge, as requested."""
 
     transaction_amount: Decimal | None = None
-    """How much, in the currency of the seller's account; the platform may give it with the discount or without."""
+    """The amount, in the currency of the seller's account, with or without the discount."""
     description: str | None = None
-    """What the buyer was charged for; `None` if there is none or it was not sent."""
+    """The purpose of the charge; `None` if not set or not sent."""
     external_reference: str | None = None
-    """The integrator's own name for the payment; `None` if there is none or it was not sent."""
+    """The integrator's own name for the payment; `None` if not set or not sent."""
     statement_descriptor: str | None = None
-    """What the buyer's statement shows; `None` if there is none or it was not sent."""
+    """The text on the buyer's statement; `None` if not set or not sent."""
     forward_data: ForwardData | None = None
-    """What was handed on to the acquirer; `None` if there is none or it was not sent."""
+    """The data for the acquirer; `None` if not set or not sent."""
     discount: WalletDiscount | None = None
-    """What was taken off, by `amount` and `code`; `None` if there is none or it was not sent."""
+    """The discount, by `amount` and `code`; `None` if not set or not sent."""
 
 
 class Disbursement(ResponseStruct):
@@ -202,7 +202,7 @@ class WalletPayment(ResponseStruct):
     payments: tuple[WalletPaymentPart, ...] | None = None
     """The payments that it consists of; look at their `status_detail`."""
     wallet_payment: WalletCharge | None = None
-    """What the request asked to charge; `None` if not sent."""
+    """The charge, as requested; `None` if not sent."""
     disbursements: tuple[Disbursement, ...] | None = None
     """The sellers who are paid; `None` if not sent."""
     payer: WalletPayer | None = None
@@ -218,7 +218,7 @@ class WalletPayment(ResponseStruct):
 
 
 def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
-    """Compare an amount: with a discount, the platform may repeat either."""
+    """Compare an amount: with a discount, the platform may repeat either amount."""
     requested, discount = charge.transaction_amount, charge.discount
     if requested is None or amount == requested:
         return None if requested is None else True
@@ -226,7 +226,7 @@ def _is_charged(charge: WalletChargeRequest, amount: Decimal) -> bool | None:
 
 
 def _is_charged_in_parts(charge: WalletChargeRequest, amounts: list[Decimal | None]) -> bool | None:
-    """Compare the sum of the payments; where one has no amount, that may be what is missing."""
+    """Compare the sum of the payments; a payment without an amount may explain a difference."""
     paid = total((1, amount) for amount in amounts if amount is not None)
     agrees = _is_charged(charge, paid)
     return None if None in amounts and not agrees and paid < (charge.transaction_amount or 0) else agrees
@@ -257,11 +257,11 @@ CREATE: Operation[WalletPaymentRequest, WalletPayment] = Operation(
         Echo("payments[].transaction_amount", of="wallet_payment", agrees=_is_charged_in_parts, whole=True),
     ),
     errors=(
-        # The contract names these two by their status alone; the first code is the one that the Orders API has for it.
+        # The contract gives only the status of these two; the first code comes from the Orders API.
         ErrorCode(400, "empty_required_header", "the X-Idempotency-Key header is missing"),
         ErrorCode(400, "bad_request", "a field is missing or breaks a rule"),
         UNAUTHORIZED,
-        # Not named by the contract: what a key can meet, as the Orders API says it.
+        # Not in the contract: the conflicts of a key, with the codes of the Orders API.
         KEY_USED,
         KEY_IN_FLIGHT,
         replace(INTERNAL_ERROR, meaning="internal error; send it again with the same key"),
