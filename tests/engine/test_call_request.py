@@ -257,7 +257,7 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
 
 
 ADVICE = {
-    "release_reports.disable_schedule": "send it again: twice does no harm",
+    "release_reports.disable_schedule": "send it again: a repetition does no harm",
     "customers.create": "send it again: a customer who exists is rejected",
     "preferences.create": "send it again: a preference costs nothing",
     "oauth.exchange_code": "do not send it again: the code may be spent",
