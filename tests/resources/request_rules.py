@@ -64,7 +64,7 @@ BROKEN = [
      "Invalid enum value 'password': must be one of authorization_code, refresh_token"),
     ("oauth.token", "code", None, "$.code", "authorization_code"),
     ("oauth.token", "code", "", "$.code", "length >= 1"),
-    ("oauth.token", "refresh_token", "r", "$.refresh_token", "does not go with"),
+    ("oauth.token", "refresh_token", "r", "$.refresh_token", "cannot be combined with"),
     ("oauth.token", "surprise", "x", "$", "unknown field `surprise`"),
     ("preferences.create", "items", [], "$.items", "length >= 1"),
     ("preferences.create", "items", None, "$.items", "Expected `array`"),
