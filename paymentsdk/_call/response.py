@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -82,6 +81,8 @@ async def read_response(
     elif operation.writes or not may_take_long(response):
         value, anomalies = decoder.repair(body)
     else:
+        from concurrent.futures import ThreadPoolExecutor  # most programs never need it
+
         thread = ThreadPoolExecutor(1)  # All threads of the event loop's own executor may be busy.
         try:
             value, anomalies = await asyncio.get_running_loop().run_in_executor(thread, decoder.repair, body)

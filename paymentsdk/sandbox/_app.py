@@ -239,13 +239,9 @@ class Endpoints:
         """
         received, details = request.get(_RECEIVED), {}
         if received:
-            # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
-            beginning: bytes = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
             details = {
                 "key": received.key,
                 "content_type": received.content_type,
-                "body": redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
-                "response": redact_body(beginning, self._secrets, grant=False),
                 "replayed": response is not None and REPLAYED in response.headers,
                 "faults": received.hit.effects,
                 "milliseconds": round((time.perf_counter() - received.began) * 1000, 3),
@@ -260,7 +256,17 @@ class Endpoints:
             request_id=self._id_of(request),
             **details,
         )
-        self._platform.feed.log(line)
+        if received is None:
+            self._platform.feed.log(line)
+            return
+        # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+        body, beginning = received.body, getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
+
+        def with_bodies() -> RequestLine:
+            text = redact_body(body, self._secrets, grant=not received.operation.authenticated)
+            return replace(line, body=text, response=redact_body(beginning, self._secrets, grant=False))
+
+        self._platform.feed.log(line, with_bodies, len(body))
 
     @web.middleware
     async def respond_always(self, request: web.Request, handler: Route) -> web.StreamResponse:

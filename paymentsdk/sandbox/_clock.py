@@ -70,6 +70,8 @@ class Clock:
         self.state: ClockState = state
         self._move = move
         self._wall = wall
+        #: The last millisecond that was looked at, and its moment: a request looks several times.
+        self._last = 0, EARLIEST
 
     @property
     def frozen(self) -> bool:
@@ -132,7 +134,10 @@ class Clock:
         return ClockState(ahead=state.ahead + length)
 
     def _machine(self) -> datetime:
-        return EARLIEST + timedelta(milliseconds=round(self._wall() * 1e6) // 1000)
+        milliseconds, last = round(self._wall() * 1e6) // 1000, self._last
+        if milliseconds != last[0]:
+            self._last = last = milliseconds, EARLIEST + timedelta(milliseconds=milliseconds)
+        return last[1]
 
 
 def read_advance(duration: timedelta | str, now: datetime) -> timedelta:

@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Literal, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -80,15 +80,25 @@ class Feed:
     """Hands events to every watcher; it may be used from any thread."""
 
     def __init__(self) -> None:
-        self.requests: deque[RequestLine] = deque(maxlen=KEPT_REQUESTS)
+        self._lines: deque[Callable[[], RequestLine]] = deque(maxlen=KEPT_REQUESTS)
         self._watchers: dict[Queue, asyncio.AbstractEventLoop] = {}
 
-    def log(self, line: RequestLine) -> None:
-        """Keep *line*, and hand it to every watcher; *line* has its bodies whole."""
-        if len(line.body) > LONGEST_BODY or len(line.response) > LONGEST_RESPONSE:
-            body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
-            line = replace(line, body=body, response=response)
-        self.requests.append(line)
+    @property
+    def requests(self) -> list[RequestLine]:
+        """The last requests, oldest first."""
+        return [_shortened(line()) for line in list(self._lines)]
+
+    def log(self, line: RequestLine, with_bodies: Callable[[], RequestLine] | None = None, size: int = 0) -> None:
+        """Keep *line*, and hand it to every watcher.
+
+        Args:
+            line: The request, without its bodies.
+            with_bodies: Returns it with its bodies, whole. Called when somebody looks: masking takes time.
+            size: How many bytes the body of the request has: a large one is not kept.
+        """
+        if with_bodies and (size > LONGEST_BODY or self._watchers):
+            line, with_bodies = _shortened(with_bodies()), None
+        self._lines.append(with_bodies or partial(_shortened, line))
         self.publish(Event(kind="requests", tenant=line.tenant, document=line))
 
     def publish(self, event: Event | None) -> None:
@@ -106,6 +116,13 @@ class Feed:
             yield queue
         finally:
             del self._watchers[queue]
+
+
+def _shortened(line: RequestLine) -> RequestLine:
+    if len(line.body) <= LONGEST_BODY and len(line.response) <= LONGEST_RESPONSE:
+        return line
+    body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
+    return replace(line, body=body, response=response)
 
 
 def _beginning(text: str, most: int) -> str:

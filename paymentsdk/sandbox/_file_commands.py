@@ -44,7 +44,7 @@ async def load_snapshot(platform: Platform, body: bytes) -> forms.ClockTime:
 @command("GET", "requests")
 def requests(platform: Platform) -> list[RequestLine]:
     """List the last requests, newest first, without credentials."""
-    return list(reversed(platform.feed.requests))
+    return platform.feed.requests[::-1]
 
 
 @command("GET", "requests.har")

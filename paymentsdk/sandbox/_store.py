@@ -303,14 +303,15 @@ class Store:
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with a *tenant*, only if it is theirs."""
-        query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
         place = table.name, key, tenant
         with self._lock:
             document = self._cache.get(place)
-            if document is None and (rows := self._read(query, (key, tenant))):
-                document = self._decoded(table, rows[0][0])
-                if table.cached and len(self._cache) < _MOST_CACHED:
-                    self._cache[place] = document
+            if document is None:
+                query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
+                if rows := self._read(query, (key, tenant)):
+                    document = self._decoded(table, rows[0][0])
+                    if table.cached and len(self._cache) < _MOST_CACHED:
+                        self._cache[place] = document
             return cast("D | None", document)
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
