@@ -1,15 +1,15 @@
-"""pytest fixtures: the platform on localhost, and for every test a seller of its own.
+"""pytest fixtures: the platform on localhost, with a new seller for every test.
 
 ========================  =====================================================================================
 ``paymentsdk_tenant``     a new seller for this test: address, token, buyer, faults, ledger
 ``paymentsdk_client``     a client that acts for this seller, for asynchronous tests
 ``paymentsdk_webhooks``   a receiver that collects the notifications about this seller
-``paymentsdk_clock``      a clock that stands still until the test moves it, with a server of its own
+``paymentsdk_clock``      a clock that stands still until the test moves it, with its own server
 ``paymentsdk_sandbox``    the server that all tests of the session share
 ========================  =====================================================================================
 
 They work in synchronous tests, with pytest-asyncio, with anyio on asyncio, and with pytest-xdist, where each worker
-has a server. The plugin imports and starts nothing before the first test asks for it.
+has its own server. The plugin imports and starts nothing before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = [
 
 
 class SandboxTenant:
-    """The seller of one test: no other test uses them.
+    """The seller of one test. No other test uses it.
 
-    Everything here is synchronous, and may be used in asynchronous tests as well.
+    All methods are synchronous. Asynchronous tests may use them as well.
     """
 
     def __init__(self, sandbox: Sandbox, account: Tenant) -> None:
@@ -51,18 +51,18 @@ class SandboxTenant:
 
         self.sandbox = sandbox
         self.account = account
-        """The seller with all their identifiers and credentials: ``user_id``, ``client_id``, ``external_pos_id``,
+        """The seller with all identifiers and credentials: ``user_id``, ``client_id``, ``external_pos_id``,
         ``plan_id``, ..."""
         self.base_url: str = sandbox.base_url
-        """Where the server listens."""
+        """The address of the server."""
         self.buyer: Buyer = Buyer(sandbox, tenant=account.user_id)
-        """Scans and pays, at this seller's points of sale, and subscribes to their plan unless another is named."""
+        """Scans and pays at this seller's points of sale, and subscribes to their plan unless another is named."""
 
     @property
     def access_token(self) -> str:
-        """The seller's token; a new one if the last was revoked or has expired. ``paymentsdk_client`` keeps its own.
+        """The seller's token. It is replaced once it is revoked or has expired; ``paymentsdk_client`` keeps its own.
 
-        After it moves the clock by more than 180 days, a test goes on with
+        A test that moves the clock by more than 180 days continues with
         ``paymentsdk_client.with_options(access_token=paymentsdk_tenant.access_token)``.
         """
         return self.sandbox.describe(self.account).access_token
@@ -71,7 +71,7 @@ class SandboxTenant:
         return f"SandboxTenant({self.account.user_id} at {self.base_url})"
 
     def add_fault(self, rule: FaultRule) -> AddedFault:
-        """Put *rule* in force for this seller alone, until ``remove()``, the end of a ``with`` block or of the test.
+        """Add *rule* for this seller alone, until ``remove()``, the end of a ``with`` block or the end of the test.
 
         Raises:
             ValueError: A detail is of the wrong type or out of bounds.
@@ -81,17 +81,17 @@ class SandboxTenant:
         return self.sandbox.faults.add(replace(rule, tenant=self.account.user_id))
 
     def create_plan(self, request: PlanRequest) -> Plan:
-        """Make another plan of this seller; ``buyer.subscribe(plan.id)`` subscribes to it.
+        """Create another plan of this seller. ``buyer.subscribe(plan.id)`` subscribes to it.
 
         Raises:
-            ValueError: A member of *request* has a value that it may not have.
+            ValueError: A member of *request* has an invalid value.
         """
         return self.sandbox.create_plan(request, self.account)
 
     def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
-        """Move the clock of this seller alone by *duration*, such as ``PT15M``, and return what fell due meanwhile.
+        """Move the clock of this seller alone by *duration*, such as ``PT15M``, and return what became due meanwhile.
 
-        Tests beside this one do not notice. It goes on from there; ``paymentsdk_clock`` has time stand still.
+        Other tests are not affected. The clock runs on from there; ``paymentsdk_clock`` stops it.
 
         Raises:
             ValueError: *duration* is negative, longer than ten years, or is not an ISO 8601 duration.
@@ -112,18 +112,18 @@ class SandboxWebhooks:
 
         self.tenant = tenant
         self.notifications: list[Notification] = []
-        """What came and was verified, in the order in which it came."""
+        """The verified notifications, in the order in which they arrived."""
         self.rejected: list[InvalidSignature] = []
-        """Why other requests were answered with 401."""
+        """The reasons of requests that were answered with 401."""
         self.status = 204
-        """The status that a verified notification is answered with. With 410, the sandbox sends nothing more."""
+        """The status of responses to verified notifications. After 410, the sandbox sends no more."""
         self._changed = Condition()
 
     def wait(self, number: int = 1, within: float = 10.0) -> list[Notification]:
-        """Return the notifications once there are *number* of them; a notification that comes twice is counted twice.
+        """Return all notifications once there are *number* of them. A repeated notification counts each time.
 
         Raises:
-            TimeoutError: There are fewer after *within* seconds.
+            TimeoutError: Fewer have arrived after *within* seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.notifications) >= number, within):
@@ -155,7 +155,7 @@ class SandboxWebhooks:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
-                """Nothing is logged."""
+                """Log nothing."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
             webhooks, url = self.tenant.sandbox.webhooks, f"http://127.0.0.1:{server.server_port}/"
@@ -174,11 +174,11 @@ class SandboxWebhooks:
 
 @pytest.fixture(scope="session")
 def paymentsdk_sandbox() -> Iterator[Sandbox]:
-    """The sandbox that all tests of this session share, in a thread of its own, on a free port of 127.0.0.1.
+    """The sandbox that all tests of this session share, in its own thread, on a free port of 127.0.0.1.
 
-    With pytest-xdist each worker has one. All tests share its running clock: a test that moves time takes
-    ``paymentsdk_clock``, or moves the time of its own seller with ``paymentsdk_tenant.advance``. A test that must not
-    see the data of others takes ``paymentsdk_tenant``.
+    With pytest-xdist, each worker has its own. All tests share its running clock. A test that moves time uses
+    ``paymentsdk_clock``, or moves only the time of its seller with ``paymentsdk_tenant.advance``. A test that must not
+    see the data of others uses ``paymentsdk_tenant``.
     """
     from paymentsdk.sandbox import Sandbox
 
@@ -188,7 +188,7 @@ def paymentsdk_sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def _paymentsdk_server(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """The session's server; one with a frozen clock, for this test alone, where the test asks for a clock."""
+    """The session's server. A test with ``paymentsdk_clock`` gets its own server, with a frozen clock."""
     if "paymentsdk_clock" not in request.fixturenames:
         yield request.getfixturevalue("paymentsdk_sandbox")
         return
@@ -200,12 +200,12 @@ def _paymentsdk_server(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
-    """A new seller for this test, with a token, a point of sale, a plan, and a ledger of their own.
+    """A new seller for this test, with its own token, point of sale, plan and ledger.
 
-    ``paymentsdk_tenant.base_url`` and ``.access_token`` are what a client needs, ``.account`` has the other
-    credentials and identifiers; ``.buyer`` scans and pays, ``.add_fault(FaultRule(...))`` makes requests of this
-    seller fail, ``.create_plan(PlanRequest(...))`` makes a plan, ``.ledger()`` says what really happened, and
-    ``.sandbox`` is the server. All of it is synchronous.
+    ``paymentsdk_tenant.base_url`` and ``.access_token`` are for a client; ``.account`` has the other credentials and
+    identifiers. ``.buyer`` scans and pays. ``.add_fault(FaultRule(...))`` makes requests of this seller fail.
+    ``.create_plan(PlanRequest(...))`` creates a plan, ``.ledger()`` returns what really happened, and ``.sandbox`` is
+    the server. Everything is synchronous.
     """
     tenant = SandboxTenant(_paymentsdk_server, _paymentsdk_server.create_tenant())
     yield tenant
@@ -216,8 +216,8 @@ def paymentsdk_tenant(_paymentsdk_server: Sandbox) -> Iterator[SandboxTenant]:
 def paymentsdk_webhooks(paymentsdk_tenant: SandboxTenant) -> Iterator[SandboxWebhooks]:
     """A receiver of the notifications about the seller of ``paymentsdk_tenant``, on a free port of 127.0.0.1.
 
-    ``paymentsdk_webhooks.wait(2)`` returns the first two; ``.notifications`` has what came so far. A rule such as
-    ``FaultRule(effect="lost", operation="notifications.*")`` loses them.
+    ``paymentsdk_webhooks.wait(2)`` waits for two notifications; ``.notifications`` has those that arrived so far. A
+    rule such as ``FaultRule(effect="lost", operation="notifications.*")`` loses them.
     """
     webhooks = SandboxWebhooks(paymentsdk_tenant)
     with webhooks._listening():  # noqa: SLF001 - it is of this file
@@ -228,8 +228,8 @@ def paymentsdk_webhooks(paymentsdk_tenant: SandboxTenant) -> Iterator[SandboxWeb
 def paymentsdk_client(paymentsdk_tenant: SandboxTenant) -> PaymentsClient:
     """A ``PaymentsClient`` that acts for the seller of ``paymentsdk_tenant``, for an asynchronous test.
 
-    The client belongs to the event loop that it is first used on. It needs no closing: each request has a connection of
-    its own, so that nothing is left open, whatever runs the loop.
+    The client belongs to the event loop of its first call. You need not close it: each request has its own connection,
+    which is closed after the response.
     """
     from paymentsdk import PaymentsClient
 
@@ -238,7 +238,7 @@ def paymentsdk_client(paymentsdk_tenant: SandboxTenant) -> PaymentsClient:
 
 
 class _OneConnectionEach:
-    """A transport that keeps nothing open between two requests, so that no loop has to close it."""
+    """A transport that closes its connection after each request, so that nobody has to close the transport."""
 
     async def send(self, request: Request) -> Response:
         from paymentsdk import AiohttpTransport
@@ -250,22 +250,22 @@ class _OneConnectionEach:
             await transport.aclose()
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 @pytest.fixture
 def paymentsdk_clock(request: pytest.FixtureRequest, _paymentsdk_server: Sandbox) -> Clock:
-    """The clock of this test: it stands still until ``paymentsdk_clock.advance("PT15M")`` moves it.
+    """The clock of this test. It stands still until ``paymentsdk_clock.advance("PT15M")`` moves it.
 
-    Time is the same for all sellers of a server. So a test with this fixture has a server of its own, which its
-    ``paymentsdk_tenant`` and ``paymentsdk_client`` use, too; no other test is affected.
+    All sellers of a server share its time. A test with this fixture therefore has its own server, which its
+    ``paymentsdk_tenant`` and ``paymentsdk_client`` use, too. Other tests are not affected.
     """
-    # `fixturenames` also has the fixtures of the test's fixtures, and those that were asked for by name so far.
+    # `fixturenames` contains the test's fixtures, theirs, and those that were requested by name so far.
     if "paymentsdk_sandbox" in request.fixturenames:
         pytest.fail(
-            "a test with `paymentsdk_clock` has a server of its own, and cannot have the session's as well: "
+            "a test with `paymentsdk_clock` has a server of its own, and cannot use the session's as well: "
             "name `paymentsdk_clock` among its arguments, and in the test and its fixtures "
-            "use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`",
+            "use `paymentsdk_tenant.sandbox` instead of `paymentsdk_sandbox`",
             pytrace=False,
         )
     return _paymentsdk_server.clock

@@ -288,7 +288,7 @@ def theirs(paymentsdk_sandbox):
     result = run(fixtures + test)
 
     result.assert_outcomes(**({"failed": 1} if "getfixturevalue" in test else {"errors": 1}))
-    result.stdout.fnmatch_lines(["*use `paymentsdk_tenant.sandbox` in place of `paymentsdk_sandbox`*"])
+    result.stdout.fnmatch_lines(["*use `paymentsdk_tenant.sandbox` instead of `paymentsdk_sandbox`*"])
 
 
 def test_no_credential_is_printed(run, pytester) -> None:

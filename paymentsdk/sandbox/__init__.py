@@ -1,6 +1,6 @@
-"""The platform on localhost: develop, test and demonstrate with no account and no network.
+"""The platform on localhost, to develop, test and demonstrate without an account or a network.
 
-The sandbox behaves as the contract says, with states, errors, limits, idempotency, expiry and a movable clock.
+The sandbox follows the contract, with states, errors, limits, idempotency, expiry and a movable clock.
 It is not a real service and moves no money. By default it listens on this machine only.
 """
 

@@ -1,4 +1,4 @@
-"""The buyer: scans, pays, is rejected, subscribes. Python, the control API and the pages all come here."""
+"""The buyer: scans, pays and subscribes. Python, the control API and the pages all use this class."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PaymentMethod = Literal["account_money", "credit_card", "debit_card", "prepaid_c
 class Buyer:
     """Someone with a wallet, a camera and a browser. Every method may be called from any thread.
 
-    Every method raises `Rejected` if it cannot do what it is asked to: an expired order cannot be paid, and an
-    unknown code cannot be scanned.
+    Every method raises `Rejected` if the platform refuses: an expired order cannot be paid, and an unknown code cannot
+    be scanned.
 
     Args:
-        platform: Where they buy.
-        payer_id: Who they are.
-        tenant: The user id of the seller whose points of sale they scan, and to whose plan they subscribe unless they
-            name another; the first seller by default.
+        platform: The platform, such as a `Sandbox`.
+        payer_id: The user id of the buyer.
+        tenant: The user id of the seller whose points of sale the buyer scans. The buyer subscribes to this seller's
+            plan unless another is named. By default, the first seller.
     """
 
     def __init__(self, platform: Platform, payer_id: int = DEFAULT_PAYER, *, tenant: int | None = None) -> None:
@@ -48,11 +48,11 @@ class Buyer:
         """Return the order behind a QR code.
 
         Args:
-            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale, which stands for
-                the newest order of the buyer's seller there that waits to be paid.
+            code: The ``qr_data`` of an order, its id, or the ``external_pos_id`` of a point of sale of the buyer's
+                seller. A point of sale stands for its newest unpaid order.
 
         Raises:
-            Rejected: There is no such order, or the point of sale has none.
+            Rejected: The order does not exist, or the point of sale has no unpaid order.
         """
         name = _name_in(code)
         self._platform.run_due()
@@ -71,7 +71,7 @@ class Buyer:
                 return waiting[0].order
         if self._platform.store.get(_records.PREFERENCES, name) is not None:
             raise Rejected(404, "order_not_found", "the code leads to a checkout: pay it with pay_preference")
-        raise Rejected(404, "order_not_found", "the code leads to no order that waits to be paid")
+        raise Rejected(404, "order_not_found", "no unpaid order has this code")
 
     def pay(
         self,
@@ -85,13 +85,13 @@ class Buyer:
 
         Args:
             order: The order, its id or its code.
-            payment_method: The kind of method; it picks the order's discount for it.
-            installments: In how many parts; always one, except with a credit card.
-            outcome: ``approved``; ``rejected``, which leaves the order as it is; ``in_review``, to be decided by
-                another call.
+            payment_method: The kind of method. The order's discount for this kind applies.
+            installments: The number of installments; always 1 except with a credit card.
+            outcome: ``approved``; ``rejected``, which does not change the order; ``in_review``, which another call
+                decides.
 
         Returns:
-            The order as it is now.
+            The current order.
         """
         check_way(payment_method, installments, most=MOST_INSTALLMENTS)
         _check_outcome(outcome)
@@ -106,11 +106,11 @@ class Buyer:
             )
 
     def reject(self, order: str | Order) -> Order:
-        """Try to pay an order, and be rejected: the order stays ``created``, and does not show the attempt."""
+        """Try to pay an order with a rejected payment. The order stays ``created``, without a trace of the attempt."""
         return self.pay(order, outcome="rejected")
 
     def open_checkout(self, preference: str | Preference) -> tuple[Preference, MerchantOrderRecord]:
-        """Open the checkout of a preference (itself, its id or its ``init_point``): a merchant order is ``opened``."""
+        """Open a checkout by preference, id or ``init_point``, and return the preference and its merchant order."""
         with self._platform.store.transaction():
             context, record = self._found(_records.PREFERENCES, _checkout_name(preference))
             return record, preferences.open_checkout(context, record)
@@ -123,21 +123,21 @@ class Buyer:
         installments: int = 1,
         outcome: Outcome = "approved",
     ) -> MerchantOrder:
-        """Pay what a preference asks for: its merchant order is ``closed`` and ``paid``.
+        """Pay a preference. Its merchant order becomes ``closed`` and ``paid``.
 
-        The buyer can pay only as the checkout offers: not by a method that the preference excludes, nor in more
-        installments than it allows. With ``rejected`` or ``in_review`` the merchant order stays open, and has a
-        payment that says so; a preference in binary mode turns ``in_review`` into ``rejected``. While a payment is in
-        review, the next call decides that payment and makes no other.
+        The checkout's offer is the limit: excluded methods and more installments than allowed are rejected. After
+        ``rejected`` or ``in_review``, the merchant order stays open, with a payment of this status. A preference in
+        binary mode turns ``in_review`` into ``rejected``. While a payment is in review, the next call decides that
+        payment and creates no other.
 
         Args:
             preference: The preference, its id or its ``init_point``.
             payment_method: The kind of method.
-            installments: In how many parts; always one, except with a credit card.
+            installments: The number of installments; always 1 except with a credit card.
             outcome: ``approved``, ``rejected`` or ``in_review``.
 
         Returns:
-            The merchant order as it is now.
+            The current merchant order.
         """
         _check_outcome(outcome)
         with self._platform.store.transaction():
@@ -150,9 +150,9 @@ class Buyer:
             return merchant_orders.pay_preference(context, opened, status, payer_id=self.payer_id)
 
     def refund_merchant_order(self, merchant_order: int | str, amount: Decimal | None = None) -> MerchantOrder:
-        """Have the seller refund *amount* of a paid preference, or all that is left.
+        """Make the seller refund *amount* of a paid preference, or the whole rest.
 
-        Once all of it is refunded, its merchant order is ``reverted``.
+        Once everything is refunded, its merchant order is ``reverted``.
 
         Raises:
             ValueError: *amount* has more than two decimals, or is not a number.
@@ -171,8 +171,8 @@ class Buyer:
 
         Args:
             plan: The plan, its id or its ``init_point``; by default the plan of the buyer's seller.
-            external_reference: The integrator's own name for the subscription.
-            rejections: How many attempts to collect are rejected before one is approved; -1 for all.
+            external_reference: The integrator's name for the subscription.
+            rejections: The number of attempts to collect that are rejected before one is approved; -1 for all.
         """
         if plan is None:
             seller = self._platform.find_tenant(self.tenant)
@@ -186,21 +186,21 @@ class Buyer:
             )
 
     def unsubscribe(self, subscription: str | Subscription) -> Subscription:
-        """End a subscription: its open invoices are ``canceled``."""
+        """End a subscription. Its open invoices are ``canceled``."""
         name = subscription.id if isinstance(subscription, Subscription) else subscription
         with self._platform.store.transaction():
             return invoices.end(*self._found(_records.SUBSCRIPTIONS, name))
 
     def change_invoice_payment(self, invoice: int | str, status: str) -> Invoice:
-        """Bring the payment of an invoice into a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
+        """Set the payment of an invoice to a state such as ``refunded``, ``in_mediation`` or ``charged_back``.
 
-        The state of the invoice follows: if its payment was made or canceled, the invoice is not collected again.
+        The invoice's state follows. If its payment was made or canceled, the invoice is not collected again.
         """
         with self._platform.store.transaction():
             return invoices.change_payment(*self._found(_records.INVOICES, str(invoice)), status)
 
     def _found(self, table: Table[D], name: str) -> tuple[SellerContext, D]:
-        """Return the thing *name*, as it is once all that is due is done, and before it the context that it is in."""
+        """Return the document *name* with its seller's context, after all due jobs have run."""
         now = self._platform.clock.now()
         self._platform.run_due(now)
         owner = self._platform.store.owner(table, name)
@@ -216,10 +216,10 @@ def _checkout_name(preference: str | Preference) -> str:
 
 
 def _name_in(address: str) -> str:
-    """Return the name that *address* ends with; the page there adds how the last attempt came out.
+    """Return the name at the end of *address*, without the query, where the page adds the last attempt's result.
 
     Raises:
-        TypeError: It is not a string: another kind of thing, which is paid in another way.
+        TypeError: *address* is not a string. Other kinds of things are paid with other methods.
     """
     if not isinstance(address, str):
         raise TypeError(f"expected a code, an id or a link as a string, got {type(address).__name__}")
@@ -227,7 +227,7 @@ def _name_in(address: str) -> str:
 
 
 def _check_outcome(outcome: str) -> None:
-    """Reject what is no outcome: a word that nobody knows must not move money."""
+    """Reject an unknown outcome, so that a mistyped word moves no money."""
     outcomes = get_args(Outcome)
     if outcome not in outcomes:
         raise Rejected(400, "bad_request", f"an outcome is one of {', '.join(outcomes)}")

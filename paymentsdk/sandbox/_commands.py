@@ -1,4 +1,4 @@
-"""What the control API can do: one function per command, with the body that it takes above it."""
+"""The commands of the control API: one function each, whose signature declares the body and the parameters."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from paymentsdk.sandbox._tenants import provision as make_orders
 from paymentsdk.sandbox._webhooks import DELIVERIES
 from paymentsdk.sandbox._wire import Rejected
 
-#: Rows that a list holds unless `limit` asks for others, newest first.
+#: Rows of a list, newest first, without a `limit`.
 _LISTED = 100
 
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -38,32 +38,32 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple):
-    """Something that the control API can do."""
+    """A command of the control API."""
 
     name: str
-    """What it is called on the command line and in the document."""
+    """The name in the document and on the command line."""
     summary: str
-    """What it does, in a sentence."""
+    """What the command does, in one sentence."""
     run: Run
-    """Does it, given the platform and the value in the path."""
+    """The function. It takes the platform, the value in the path, the body and the parameters."""
     body: type[Any] | None
-    """What its `body` is; `None` if it looks at none."""
+    """The type of `body`; `None` if the command takes no body."""
     result: Any
-    """What it returns; bytes are JSON lines."""
+    """The type of the result; bytes are JSON lines."""
     parameters: tuple[str, ...]
-    """The numbers that can be asked behind a question mark. Nothing else is taken: a misspelt ``tenant`` would stand
-    for all."""
+    """The numbers that the query may have. Others are rejected: a misspelled ``tenant`` would mean all sellers."""
     media: str = "application/json"
-    """What the response is."""
+    """The media type of the response."""
 
 
 COMMANDS: dict[tuple[Method, str], Command] = {}
 
 
 def command(method: Method, path: str, media: str = "application/json") -> Callable[[C], C]:
-    """Return what makes a function the command at *path*: it takes what its signature has.
+    """Return a decorator that makes a function the command at *path*.
 
-    That is the platform, the value in the path, the ``body``, and behind the ``*`` the parameters of the query.
+    The function takes the platform, the value in the path and the ``body``. Its keyword-only parameters are those of
+    the query.
     """
 
     def add(function: C) -> C:
@@ -82,7 +82,7 @@ def command(method: Method, path: str, media: str = "application/json") -> Calla
 
 
 def _add_listing(table: Table[Any]) -> None:
-    """Add the command that lists the newest documents of *table*, of one tenant or of all."""
+    """Add the command that lists the newest documents of *table*, of one seller or of all."""
 
     def documents(platform: Platform, *, tenant: int | None = None, limit: int = _LISTED) -> object:
         return platform.store.find(table, tenant, descending=True, limit=limit)
@@ -100,14 +100,14 @@ for _table in (*_LISTS, DELIVERIES):
 
 @command("GET", "health")
 def health(platform: Platform) -> forms.Health:
-    """Say that requests are handled and the books can be read."""
+    """Check that requests are handled and the data can be read."""
     platform.store.count(_records.TENANTS, None)
     return forms.Health("ok")
 
 
 @command("GET", "state")
 def state(platform: Platform) -> forms.SandboxState:
-    """Say where it is, who sells, what time it is and which policies hold."""
+    """Return the address, sellers, clock and policies."""
     return forms.SandboxState(
         sandbox=platform.describe(),
         clock=clock(platform),
@@ -118,20 +118,20 @@ def state(platform: Platform) -> forms.SandboxState:
 
 
 def pay(platform: Platform, how: forms.PayRequest, pay_by: Callable[..., T], name: str) -> T:
-    """Have the buyer pay *name* by one of their methods."""
+    """Make the buyer pay *name* with *pay_by*, a method of `Buyer`."""
     buyer = Buyer(platform, how.payer_id)
     return pay_by(buyer, name, payment_method=how.payment_method, installments=how.installments, outcome=how.outcome)
 
 
 @command("POST", "orders/{id}/pay")
 def pay_order(platform: Platform, order_id: str, body: forms.PayRequest) -> Order:
-    """Have the buyer pay an order."""
+    """Make the buyer pay an order."""
     return pay(platform, body, Buyer.pay, order_id)
 
 
 @command("POST", "provision")
 async def provision(platform: Platform, body: ProvisionRequest) -> forms.Provisioned:
-    """Make many paid orders of the past at once, each with its merchant order and its lines of the ledger."""
+    """Create many paid orders of the past in one step, each with its merchant order and its ledger lines."""
     for _ in make_orders(platform.context(tenant_of(platform, body.tenant)), body):
         await asyncio.sleep(0)
     return forms.Provisioned(body.orders)
@@ -139,7 +139,7 @@ async def provision(platform: Platform, body: ProvisionRequest) -> forms.Provisi
 
 @command("POST", "scan")
 def scan(platform: Platform, body: forms.ScanRequest) -> Order:
-    """Return the order behind a code."""
+    """Return the order of a QR code."""
     return Buyer(platform, tenant=body.tenant).scan(body.code)
 
 
@@ -151,13 +151,13 @@ def open_checkout(platform: Platform, preference_id: str) -> MerchantOrder:
 
 @command("POST", "preferences/{id}/pay")
 def pay_preference(platform: Platform, preference_id: str, body: forms.PayRequest) -> MerchantOrder:
-    """Have the buyer pay a preference."""
+    """Make the buyer pay a preference."""
     return pay(platform, body, Buyer.pay_preference, preference_id)
 
 
 @command("GET", "preferences")
 def preferences(platform: Platform, *, tenant: int | None = None, limit: int = 20) -> list[forms.ShownPreference]:
-    """List the 20 newest preferences, each with what it asks for and has come to."""
+    """List the 20 newest preferences, each with its amount and its state."""
     newest = platform.store.find(_records.PREFERENCES, tenant, descending=True, limit=limit)
     return [_shown_preference(platform, preference) for preference in newest]
 
@@ -176,20 +176,20 @@ def _shown_preference(platform: Platform, preference: Preference) -> forms.Shown
 
 @command("POST", "merchant_orders/{id}/refund")
 def refund_merchant_order(platform: Platform, merchant_order_id: str, body: forms.RefundRequest) -> MerchantOrder:
-    """Refund what a preference was paid."""
+    """Refund a paid preference."""
     return Buyer(platform).refund_merchant_order(merchant_order_id, body.amount)
 
 
 @command("GET", "tenants")
 def tenants(platform: Platform) -> list[forms.Seller]:
-    """List the sellers, with credentials that can be used."""
+    """List the sellers, with valid credentials."""
     sellers = platform.store.find(_records.TENANTS, None)
     return [_shown_tenant(platform, platform.with_valid_grants(tenant)) for tenant in sellers]
 
 
 @command("POST", "tenants")
 def create_tenant(platform: Platform, body: TenantRequest) -> forms.Seller:
-    """Make a seller."""
+    """Create a seller."""
     return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(body)))
 
 
@@ -199,7 +199,7 @@ def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> forms.Seller:
 
 @command("POST", "tenants/{id}/authorize")
 def authorize(platform: Platform, user_id: str) -> forms.Consent:
-    """Have a seller consent, and return the new authorization code."""
+    """Make a seller consent, and return the new authorization code."""
     return forms.Consent(platform.authorize(tenant_of(platform, user_id)))
 
 
@@ -211,7 +211,7 @@ def promise_discount(platform: Platform, user_id: str, body: forms.DiscountReque
 
 
 def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
-    """Return a seller, the first one by default."""
+    """Return a seller; by default, the first."""
     tenant = platform.find_tenant(user_id)
     if tenant is None:
         raise Rejected(404, "not_found", "there is no such seller")
@@ -220,13 +220,13 @@ def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
 
 @command("POST", "tokens/revoke")
 def revoke(platform: Platform, body: forms.RevokeRequest) -> forms.Revoked:
-    """End a token at once."""
+    """Revoke a token immediately."""
     return forms.Revoked(platform.revoke(body.token))
 
 
 @command("POST", "plans")
 def create_plan(platform: Platform, body: forms.NewPlanRequest) -> Plan:
-    """Make a plan."""
+    """Create a plan."""
     return platform.create_plan(body, tenant_of(platform, body.tenant))
 
 
@@ -246,33 +246,33 @@ def unsubscribe(platform: Platform, subscription_id: str) -> _records.Subscripti
 
 @command("POST", "invoices/{id}/payment")
 def change_invoice_payment(platform: Platform, invoice_id: str, body: forms.StatusRequest) -> Invoice:
-    """Bring the payment of an invoice into a state."""
+    """Set the payment of an invoice to a state."""
     return Buyer(platform).change_invoice_payment(invoice_id, body.status)
 
 
 @command("GET", "clock")
 def clock(platform: Platform) -> forms.ClockTime:
-    """Say what time it is."""
+    """Return the current time."""
     return forms.ClockTime(now=platform.clock.now(), frozen=platform.clock.frozen)
 
 
 @command("POST", "clock/freeze")
 async def freeze(platform: Platform, body: forms.FreezeRequest) -> forms.MovedClock:
-    """Stop the clock, and say what fell due up to then."""
+    """Stop the clock, and return what became due up to then."""
     platform.set_clock(lambda: platform.clock.state_frozen(body.at))
     return await _moved(platform)
 
 
 @command("POST", "clock/resume")
 def resume(platform: Platform) -> forms.ClockTime:
-    """Let the clock go on."""
+    """Let the clock run again."""
     platform.clock.resume()
     return clock(platform)
 
 
 @command("POST", "clock/advance")
 async def advance(platform: Platform, body: forms.AdvanceRequest) -> forms.MovedClock:
-    """Move the clock, and say what happened meanwhile."""
+    """Move the clock forward, and return what became due meanwhile."""
     platform.set_clock(lambda: platform.clock.state_advanced(body.duration))
     return await _moved(platform)
 
@@ -284,14 +284,14 @@ async def _moved(platform: Platform) -> forms.MovedClock:
 
 @command("GET", "tenants/{id}/clock")
 def tenant_clock(platform: Platform, user_id: str) -> forms.TenantClock:
-    """Say what time it is for a seller, and how far their clock is ahead of the clock of the sandbox."""
+    """Return the current time of a seller, and how far their clock is ahead of the clock of the sandbox."""
     tenant = tenant_of(platform, user_id)
     return forms.TenantClock(now=platform.now(tenant), frozen=platform.clock.frozen, ahead=platform.ahead(tenant))
 
 
 @command("POST", "tenants/{id}/clock/advance")
 async def advance_tenant(platform: Platform, user_id: str, body: forms.AdvanceRequest) -> forms.MovedTenantClock:
-    """Move the clock of one seller, and say what happened to them meanwhile."""
+    """Move the clock of one seller forward, and return what became due for them meanwhile."""
     tenant = tenant_of(platform, user_id)
     platform.set_ahead(tenant, body.duration)
     happened = tuple(event for event in await platform.catch_up() if event.tenant == tenant.user_id)
@@ -306,20 +306,20 @@ def faults(platform: Platform) -> tuple[FaultState, ...]:
 
 @command("POST", "faults")
 def add_fault(platform: Platform, body: FaultRule) -> FaultState:
-    """Put a rule in force."""
+    """Add a rule."""
     return platform.faults.add(body).state
 
 
 @command("DELETE", "faults")
 def clear_faults(platform: Platform, *, tenant: int | None = None) -> list[FaultState]:
-    """Take out every rule, of one tenant or of all."""
+    """Remove all rules, of one seller or of all."""
     platform.faults.clear(tenant)
     return []
 
 
 @command("DELETE", "faults/{id}")
 def remove_fault(platform: Platform, number: str) -> FaultState:
-    """Take one rule out."""
+    """Remove a rule."""
     for added in platform.faults.list():
         if str(added.id) == number:
             added.remove()
@@ -329,7 +329,7 @@ def remove_fault(platform: Platform, number: str) -> FaultState:
 
 @command("GET", "policies")
 def policies(platform: Platform) -> list[forms.ShownPolicy]:
-    """List the policies: what each may be, and what it is."""
+    """List the policies, with their allowed and current values."""
     values = msgspec.structs.asdict(platform.policies)
     return [
         forms.ShownPolicy(**{**msgspec.structs.asdict(policy), "value": values[policy.name]}, default=policy.value)
@@ -339,13 +339,13 @@ def policies(platform: Platform) -> list[forms.ShownPolicy]:
 
 @command("PATCH", "policies")
 def change_policies(platform: Platform, body: dict[str, object]) -> _policies.Policies:
-    """Set policies: the body is an object of names and values."""
+    """Set policies. The body is an object of names and values."""
     return platform.change_policies(body)
 
 
 @command("GET", "codes")
 def codes(platform: Platform) -> list[forms.CodeWays]:
-    """List every documented code, with those of operations of your own, and the ways to be rejected with it."""
+    """List all documented codes, also of your own operations, and the ways to be rejected with them."""
     return [
         forms.CodeWays(name, error.status, error.code, ways(handler, error))
         for name, handler in platform.handlers.items()
@@ -355,5 +355,5 @@ def codes(platform: Platform) -> list[forms.CodeWays]:
 
 @command("GET", "ledger", "application/x-ndjson")
 def ledger(platform: Platform, *, tenant: int | None = None, limit: int | None = None) -> bytes:
-    """Export the ledger as JSON lines: every effect or the newest `limit` of them, oldest first."""
+    """Export the ledger as JSON lines, oldest first: all entries, or the newest `limit` entries."""
     return b"".join(line + b"\n" for line in platform.store.ledger(tenant, limit))

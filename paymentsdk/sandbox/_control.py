@@ -1,9 +1,9 @@
-"""The control API under ``/_sandbox/``: what a test, a command line or a dashboard does to the sandbox, over HTTP.
+"""The control API under ``/_sandbox/``, with which tests, the command line and the dashboard control the sandbox.
 
-Bodies and responses are JSON; errors are ``{code, message}``. Web pages from elsewhere are kept away: none of them may
-pay an order. Every browser says in ``Origin``, ``Sec-Fetch-Site`` or ``Host`` where a request comes from. Programs pass
-under any host name, such as that of a container: DNS rebinding needs a browser, and each of them sends one of
-``_BROWSER``.
+Bodies and responses are JSON; errors are ``{code, message}``. Requests from pages of other sites are rejected, so that
+no such page can pay an order. Every browser tells where a request comes from, in ``Origin``, ``Sec-Fetch-Site`` or
+``Host``. Programs may use any host name, such as the name of a container. DNS rebinding needs a browser, and every
+browser sends at least one of the ``_BROWSER`` headers.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from paymentsdk.sandbox._control_document import control_document
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._wire import MAX_BODY, Rejected, encode, read_command
 
-if not hasattr(web, "RequestKey"):  # The client alone may run with an older one.
+if not hasattr(web, "RequestKey"):  # The client alone works with older versions.
     raise ImportError(f"the sandbox needs aiohttp 3.14.4 or later, and {aiohttp.__version__} is installed")
 
 Route: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PLATFORM = web.AppKey("platform", Platform)
-#: Names besides those of this machine that a browser may know the control API by.
+#: Host names besides those of this machine that a browser may use for the control API.
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
-#: Set when the server stops: hangs, drips and event streams end.
+#: Set when the server stops. It ends hangs, drips and event streams.
 STOPPING = web.AppKey("stopping", asyncio.Event)
 _NUMBER = re.compile(r"[0-9]{1,15}")
-#: Where the control API is, which has one shape of rejections whatever the interfaces have.
+#: The path of the control API. Its rejections have one shape, whatever shapes the APIs use.
 PREFIX = "/_sandbox/"
 #: Seconds for a body to arrive.
 READ_TIMEOUT = 30.0
-#: Bytes of the largest file with a snapshot.
+#: Bytes of the largest snapshot file.
 LARGEST_FILE = 256 * MIB
-#: Over http only a page on this machine is told apart by ``Sec-Fetch-Site``, and a GET has no ``Origin``.
+#: Over http, browsers send ``Sec-Fetch-Site`` only for pages on this machine, and a GET has no ``Origin``.
 _BROWSER = ("Origin", "Sec-Fetch-Site", "Accept-Language")
-#: Seconds between two looks at the clock while someone watches, and between signs of life on a quiet stream.
+#: Seconds between two looks at the clock for a watcher, and between signs of life on a quiet stream.
 _TICK = 1.0
 
 
 class DisconnectedError(Exception):
-    """The client of a request has gone, or has stopped sending it: nobody waits for a response.
+    """The client has closed the connection, or has stopped sending its request: no response is needed.
 
-    Not an error of the network itself, as handlers of another program may raise when they ask a server of their own.
+    A class apart from network errors: handlers of another program may raise network errors about their own servers.
     """
 
 
@@ -63,12 +63,12 @@ def add_routes(app: web.Application) -> None:
         for name in (method, "HEAD") if method == "GET" else (method,):
             app.router.add_route(name, PREFIX + path, handler)
     app.router.add_get(PREFIX + "openapi.json", guarded(_document))
-    # A HEAD would wait for the end of what has none.
+    # A HEAD request would wait for the end of an endless stream.
     app.router.add_get(PREFIX + "events", guarded(_events), allow_head=False)
 
 
 def guarded(handler: Route) -> Route:
-    """Return *handler* behind the guard against pages from elsewhere; what it cannot read is rejected."""
+    """Return *handler* behind the check of the request's origin. A ``ValueError`` becomes a rejection."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         check_origin(request.headers, request.app[ALLOWED_HOSTS])
@@ -95,21 +95,21 @@ def _handler(command: Command) -> Route:
             result = await result
         if isinstance(result, bytes):
             return web.Response(body=result, content_type=command.media)
-        # Amounts are text, since a script reads numbers inexactly.
+        # Amounts are strings, since scripts read numbers inexactly.
         return web.Response(body=encode(result, decimal_strings=True), content_type="application/json")
 
     return handle
 
 
 async def read(request: web.Request, most: int = MAX_BODY) -> bytes:
-    """Return the body of *request*, of which *most* bytes are taken.
+    """Return the body of *request*, of at most *most* bytes.
 
     Raises:
-        Rejected: It is too large.
-        DisconnectedError: It did not come whole in time, if at all: nobody waits for ever for who has stopped sending.
+        Rejected: The body is too large.
+        DisconnectedError: The body did not arrive completely within `READ_TIMEOUT`.
     """
     try:
-        if request.content.is_eof():  # It is here: nothing to wait for.
+        if request.content.is_eof():  # The body has arrived.
             return await request.read()
         async with asyncio.timeout(READ_TIMEOUT):
             return await request.read()
@@ -120,10 +120,10 @@ async def read(request: web.Request, most: int = MAX_BODY) -> bytes:
 
 
 def _query(request: web.Request, parameters: tuple[str, ...]) -> dict[str, object]:
-    """Return the numbers that are asked behind the question mark, each one of *parameters* and given once.
+    """Return the parameters in the query. All are numbers, each is one of *parameters* and is given once.
 
     Raises:
-        Rejected: It is something else, has more digits than any id, or is no number.
+        Rejected: A parameter is unknown, repeated or not a number, or has more digits than any id.
     """
     for name in request.query:
         if name not in parameters:
@@ -142,7 +142,7 @@ async def _document(request: web.Request) -> web.StreamResponse:
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """Stream every event from now on (server-sent events); while someone watches, what falls due happens by itself."""
+    """Stream every event from now on (server-sent events). While someone watches, due jobs run without a request."""
     platform, stopping = request.app[PLATFORM], request.app[STOPPING]
     _query(request, ())
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -164,14 +164,14 @@ async def _events(request: web.Request) -> web.StreamResponse:
 
 
 def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> None:
-    """Reject a request that a page from elsewhere sent.
+    """Reject a request that comes from a page of another site.
 
     Args:
         headers: The headers, under the names below.
-        allowed_hosts: Names besides those of this machine that the sandbox is known by.
+        allowed_hosts: Host names besides those of this machine that the sandbox is reached by.
 
     Raises:
-        Rejected: It comes from another site, or asks for this machine under a foreign name (DNS rebinding).
+        Rejected: The page is from another site, or uses a foreign name for this machine (DNS rebinding).
     """
     host = headers.get("Host", "")
     name = _parts("//" + host).hostname
@@ -181,16 +181,16 @@ def check_origin(headers: Mapping[str, str], allowed_hosts: frozenset[str]) -> N
     origin = headers.get("Origin")
     foreign = headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}
     if foreign or (origin is not None and _parts(origin).netloc != host):
-        raise Rejected(403, "forbidden", "the control API takes no requests from other sites")
+        raise Rejected(403, "forbidden", "the control API rejects requests from other sites")
 
 
 def _is_browser(headers: Mapping[str, str]) -> bool:
-    # A script can set the last two, but leave none of them out.
+    # A script can set the last two headers, but cannot remove any of them.
     return any(name in headers for name in _BROWSER) or headers.get("User-Agent", "").startswith("Mozilla/")
 
 
 def _is_address(name: str | None) -> bool:
-    """Whether *name* is a number: whoever rebinds a name to this machine, a browser still says the name."""
+    """Return whether *name* is an IP address. Rebinding does not change the name that a browser sends."""
     try:
         ip_address(name or "")
     except ValueError:
@@ -199,7 +199,7 @@ def _is_address(name: str | None) -> bool:
 
 
 def _parts(url: str) -> SplitResult:
-    """Return the parts of *url*; empty ones if it is no address, as with a bracket that nobody closes."""
+    """Return the parts of *url*; empty ones if it cannot be read, such as with an unclosed bracket."""
     try:
         return urlsplit(url)
     except ValueError:

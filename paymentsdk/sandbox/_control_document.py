@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the control API, made from its commands, and of notifications, from their templates."""
+"""The OpenAPI 3.1 document of the control API and of notifications, made from the commands and the templates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EVENTS: Schema = {
     "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": TEXT}}}},
 }
 _BINARY = "application/octet-stream"
-#: What the parts of a notification mean.
+#: The meanings of the placeholders in a notification.
 _PLACEHOLDERS = {
     "{id}": "The id of the order, payment or merchant order.",
     "{topic}": "`orders`, `payments` or `merchant_orders`.",
@@ -47,7 +47,7 @@ _PLACEHOLDERS = {
     "/users/{user_id}": "The seller, as a path.",
     "{at}": "When it happened, by the clock of the sandbox.",
 }
-#: The headers of a signature by Standard Webhooks 1.0.
+#: The headers of a signature according to Standard Webhooks 1.0.
 _SIGNATURE = {
     "webhook-id": "The id of the notification, the same for all attempts.",
     "webhook-timestamp": "When the attempt was sent: seconds since 1970, by the clock of the machine.",
@@ -110,7 +110,7 @@ def _schema_of(kind: JSON) -> Schema:
 
 
 def _anything(kind: type) -> Schema:
-    """Return the schema of what may be any JSON."""
+    """Return the schema of a value that may be any JSON."""
     if kind is not object:
         raise NotImplementedError
     return {"description": "Any JSON."}
@@ -122,7 +122,7 @@ def _rejections() -> Schema:
 
 
 def _notification(name: str, template: Template) -> Schema:
-    """Describe what a webhook with a template and the signer `standard` gets."""
+    """Return the description of a notification with *template* and the signer `standard`."""
     headers = [
         {"name": header, "in": "header", "description": meaning, "schema": TEXT}
         for header, meaning in _SIGNATURE.items()

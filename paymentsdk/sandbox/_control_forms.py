@@ -1,4 +1,4 @@
-"""What the control API takes and responds with, where it is nothing that the platform or the sandbox has by itself."""
+"""Requests and responses of the control API that no other part of the sandbox defines."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -23,13 +23,13 @@ class PayRequest(ControlStruct):
     """How to pay."""
 
     payment_method: PaymentMethod = "account_money"
-    """What to pay with; `account_money` by default."""
+    """The payment method; `account_money` by default."""
     installments: Installments = 1
-    """In how many parts, with a credit card; 1 by default."""
+    """The number of installments with a credit card; 1 by default."""
     outcome: Outcome = "approved"
-    """`approved`, the default; `rejected`; or `in_review`, to be decided by another payment."""
+    """`approved` by default; `rejected`; or `in_review`, which the next payment decides."""
     payer_id: int = DEFAULT_PAYER
-    """Who pays; 100000001 by default."""
+    """The payer; 100000001 by default."""
 
 
 class ScanRequest(ControlStruct):
@@ -45,11 +45,11 @@ class RefundRequest(ControlStruct):
     """A refund of a merchant order."""
 
     amount: Decimal | None = None
-    """How much; all that is left by default."""
+    """The amount; the whole rest by default."""
 
 
 class DiscountRequest(ControlStruct):
-    """A discount to promise."""
+    """A discount that is promised."""
 
     code: str
     """The discount code that wallet payments may use from now on."""
@@ -63,37 +63,37 @@ class RevokeRequest(ControlStruct):
 
 
 class NewPlanRequest(PlanRequest):
-    """A plan to make."""
+    """A plan to create."""
 
     tenant: int | None = None
-    """The user id of its seller; the first seller by default."""
+    """The user id of the seller; the first seller by default."""
 
 
 class SubscribeRequest(ControlStruct):
-    """A subscription to make."""
+    """A subscription to create."""
 
     plan_id: str | None = None
-    """The plan; the first seller's own by default."""
+    """The plan; the plan of the first seller by default."""
     payer_id: int = DEFAULT_PAYER
-    """Who subscribes; 100000001 by default."""
+    """The subscriber; 100000001 by default."""
     external_reference: str | None = None
-    """The integrator's own name for the subscription."""
+    """The integrator's name for the subscription."""
     rejections: int = 0
-    """How many attempts to collect are rejected before one is approved; -1 for all; 0 by default."""
+    """The number of attempts to collect that are rejected before one is approved; -1 for all; 0 by default."""
 
 
 class StatusRequest(ControlStruct):
-    """The state to bring the payment of an invoice into."""
+    """The new state of the payment of an invoice."""
 
     status: str
-    """One of those of the contract: `approved`, `refunded`, `charged_back`, `in_mediation`, ..."""
+    """A state from the contract: `approved`, `refunded`, `charged_back`, `in_mediation`, ..."""
 
 
 class FreezeRequest(ControlStruct):
     """The moment to freeze the clock at."""
 
     at: datetime | None = None
-    """The moment, with its offset; now by default."""
+    """The moment, with its offset; the current moment by default."""
 
 
 class AdvanceRequest(ControlStruct):
@@ -107,21 +107,21 @@ class SnapshotRequest(ControlStruct):
     """The name of a snapshot."""
 
     name: str = "snapshot"
-    """`snapshot` by default. A snapshot replaces an earlier one of the same name."""
+    """The name; `snapshot` by default. It replaces an earlier snapshot with this name."""
 
 
 # --- responses ---------------------------------------------------------------------------------------------------
 
 
 class Health(Struct):
-    """Whether requests are handled."""
+    """The state of the server."""
 
     status: str
     """`ok`."""
 
 
 class ClockTime(Struct, kw_only=True):
-    """What time it is."""
+    """The current time."""
 
     now: datetime
     """The time, in UTC."""
@@ -133,70 +133,70 @@ class MovedClock(ClockTime, kw_only=True):
     """The clock after a move."""
 
     happened: tuple[ClockEvent, ...]
-    """What fell due meanwhile, in time order."""
+    """What became due meanwhile, in time order."""
 
 
 class TenantClock(ClockTime, kw_only=True):
-    """What time it is for a seller."""
+    """The current time of a seller."""
 
     ahead: timedelta
-    """How far their clock is ahead of the clock of the sandbox."""
+    """How far the seller's clock is ahead of the clock of the sandbox."""
 
 
 class MovedTenantClock(TenantClock, kw_only=True):
     """The clock of a seller after a move."""
 
     happened: tuple[ClockEvent, ...]
-    """What fell due for them meanwhile, in time order."""
+    """What became due for the seller meanwhile, in time order."""
 
 
 class SandboxState(Struct):
-    """A sandbox at a glance."""
+    """A summary of a sandbox."""
 
     sandbox: SandboxInfo
     """The address, and the credentials of the first seller."""
     clock: ClockTime
-    """What time it is."""
+    """The current time."""
     policies: Policies
     """The policies in force."""
     orders: int
-    """How many orders there are."""
+    """The number of orders."""
     faults: int
-    """How many faults are in force."""
+    """The number of faults in force."""
 
 
 class Seller(Tenant, frozen=True, kw_only=True):
-    """A seller, with credentials that can be used."""
+    """A seller with valid credentials."""
 
     base_url: str
-    """Where the sandbox is."""
+    """The address of the sandbox."""
 
 
 class Provisioned(Struct):
-    """What was provisioned."""
+    """The result of provisioning."""
 
     orders: int
-    """How many orders."""
+    """The number of orders."""
 
 
 class ShownPreference(Struct):
-    """A preference, and what has come of it."""
+    """A preference and its state."""
 
     preference: Preference
     """The preference."""
     amount: Decimal
-    """What it asks for, with its shipping cost."""
+    """The amount that it asks for, with its shipping cost."""
     currency: str
     """The currency of the amount."""
     status: str
-    """`paid`, `reverted`, or `opened` before."""
+    """`opened`, `paid` or `reverted`."""
 
 
 class Consent(MaskedRepr, Struct):
     """A seller's consent."""
 
     code: str
-    """The authorization code, good for one token within 10 minutes."""
+    """The authorization code, valid for one token within 10 minutes."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"code"})
 
@@ -205,35 +205,35 @@ class Promises(Struct):
     """The discounts that a seller has promised."""
 
     discount_promises: tuple[str, ...]
-    """Their codes."""
+    """The codes."""
 
 
 class Revoked(Struct):
-    """What became of a token."""
+    """The result of a revocation."""
 
     revoked: bool
-    """Whether there was one."""
+    """Whether the token existed."""
 
 
 class ShownPolicy(Policy, frozen=True, kw_only=True):
-    """A policy, with its value now."""
+    """A policy with its current value."""
 
     default: object
-    """The value that it has unless somebody sets it."""
+    """The default value."""
 
 
 class SnapshotName(Struct):
     """A snapshot."""
 
     name: str
-    """Its name."""
+    """The name."""
 
 
 class Restored(ClockTime, kw_only=True):
-    """A snapshot that was restored, and the clock since."""
+    """A restored snapshot, and the clock after that."""
 
     name: str
-    """Its name."""
+    """The name."""
 
 
 class CodeWays(Struct):

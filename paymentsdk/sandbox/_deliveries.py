@@ -1,8 +1,8 @@
-"""The sender, one task beside the server, which brings notifications to webhooks.
+"""The sender: one task of the server that delivers notifications to webhooks.
 
-It makes the attempts that are ready, some at once for each webhook, and settles all that have ended meanwhile in one
-transaction. It connects to this machine and to named hosts only, follows no redirect, and reads no more of a response
-than it takes to use the connection again.
+It starts all attempts that are ready, several at a time for each webhook, and settles all ended attempts in one
+transaction. It connects only to this machine and to named hosts, and follows no redirects. It reads only as much of a
+response as it needs to reuse the connection.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from paymentsdk.sandbox._signers import check_url, make_message
 from paymentsdk.sandbox._webhooks import Attempt, Delivery
 from paymentsdk.sandbox._wire import encode
 
-#: Seconds between two looks at what is due, once there has been a webhook.
+#: Seconds between two checks for due deliveries, once there has been a webhook.
 _TICK = 0.25
-#: Attempts at once for each webhook, and for the addresses in the preferences of each seller.
+#: Most attempts in flight for each webhook, and for the addresses in the preferences of each seller.
 _MOST_AT_ONCE = 16
-#: Bytes of a response, and seconds for them, after which its connection is closed instead of used again.
+#: Most bytes and seconds to read a response. After that its connection is closed, not reused.
 _MOST_READ, _READ_SECONDS = 65_536, 1.0
-#: Characters of an error that are kept: a receiver may have written it.
+#: Most characters of an error that are stored. The receiver may have written them.
 _LONGEST_ERROR = 300
-#: Seconds that an idle connection is kept: less than receivers keep it, so that none closes it amid a request.
+#: Seconds that an idle connection stays open: less than at receivers, so that none closes it during a request.
 _KEPT_SECONDS = 2.0
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
 class _Resolver(ThreadedResolver):
-    """Resolves a name, and rejects addresses of other machines unless the name is one of *hosts*."""
+    """Resolves host names. It rejects addresses of other machines unless the name is one of *hosts*."""
 
     def __init__(self, hosts: frozenset[str]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Resolver(ThreadedResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses that are connected to."""
+        """Return the addresses to connect to."""
         addresses = await super().resolve(host, port, family)
         if host not in self._hosts and not all(is_loopback(address["host"]) for address in addresses):
             raise OSError(EACCES, f"{host} is not this machine; start the sandbox with --allow-host {host} to allow it")
@@ -63,7 +63,7 @@ class _Resolver(ThreadedResolver):
 
 
 class Sender:
-    """Sends what the webhooks of *platform* have ready, until it is cancelled."""
+    """Sends the ready deliveries of *platform* until it is cancelled."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -74,7 +74,7 @@ class Sender:
         self._slots: dict[tuple[int, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
 
     async def run(self) -> None:
-        """Wait for the first webhook or delivery; then send what is due, also while no request comes."""
+        """Wait for the first webhook or delivery. Then send due deliveries, even without requests."""
         self._webhooks.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._woken.set)
         if not (self._webhooks.registered or self._webhooks.deliveries(limit=1)):
             await self._woken.wait()
@@ -100,12 +100,12 @@ class Sender:
                 self._settle()
 
     async def _send(self, session: aiohttp.ClientSession) -> None:
-        """Settle the attempts that have ended, and begin those that are ready."""
+        """Settle the ended attempts, and start those that are ready."""
         self._woken.clear()
         try:
             self._settle()
             await self._platform.catch_up()
-        except Exception:  # noqa: BLE001 - a job of another program fails, or the disk is full: requests say so, too
+        except Exception:  # noqa: BLE001 - a failed job or a full disk: requests report it, too
             _log.exception("no notification was sent")
         while self._webhooks.ready:
             attempt = asyncio.create_task(self._attempt(session, *self._webhooks.ready.popleft()))
@@ -153,7 +153,7 @@ class Sender:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Attempt(error=str(error)[:_LONGEST_ERROR] or type(error).__name__)
         async with response:
-            # What is not read by then closes the connection.
+            # A response that is not complete by then closes the connection.
             with suppress(TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_READ_SECONDS):
                     await response.content.readexactly(_MOST_READ)

@@ -1,9 +1,9 @@
-"""Faults as data: which requests they hit, and what happens to those.
+"""Faults as data: rules that select requests and say what goes wrong with them.
 
-``EFFECTS`` lists the details of each effect; all effects pick their requests in the same way. What happens before the
-commit is done by `_inject_faults` in `_app.py`, what happens after it by `_with_faults` and `_send` there. What happens
-to the rows of a search is done while it is handled: `page_drift` by `cut_page` in `_noun.py`, and `row_inserted`,
-`row_deleted` and `row_changed` by `_inject_row_fault` in `_handlers/merchant_orders.py`.
+``EFFECTS`` lists the details of each effect. All effects select requests in the same way. `_app.py` injects the effects
+before the commit in `_inject_faults`, and the effects after it in `_with_faults` and `_send`. Effects on the rows of a
+search happen while it is handled: `page_drift` in `cut_page` of `_noun.py`, and `row_inserted`, `row_deleted` and
+`row_changed` in `_inject_row_fault` of `_handlers/merchant_orders.py`.
 """
 
 import fnmatch
@@ -45,24 +45,24 @@ Effect: TypeAlias = Literal[
     "stale_timestamp",
     "truncated",
 ]
-#: What the name of an attempt to deliver a notification begins with; its topic follows.
+#: The names of attempts to deliver a notification begin with this; the topic follows.
 NOTIFICATIONS = "notifications."
 _DELIVERY = f"{NOTIFICATIONS}*"
 
 
 class EffectInfo(Struct, frozen=True):
-    """An effect, for people."""
+    """The description of an effect."""
 
     words: str
     """What happens, in a few words."""
     members: tuple[str, ...] = ()
-    """The details of a rule that only some effects take, and this one does."""
+    """The details of a rule that this effect takes, of those that only some effects take."""
     operation: str = "*"
-    """Where it can happen."""
+    """The operations that it can happen to."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what it can happen to, if that is no operation but an attempt to deliver a notification."""
+        """The names of attempts to deliver a notification, if it happens to these; empty for other effects."""
         topics = ("orders", "payments", "merchant_orders")
         return tuple(f"{NOTIFICATIONS}{topic}" for topic in topics) if self.operation == _DELIVERY else ()
 
@@ -83,7 +83,7 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "drip": EffectInfo("The response comes byte by byte", ("seconds",)),
     "html": EffectInfo("A gateway responds in HTML", ("status",)),
     "page_drift": EffectInfo("Rows appear or vanish between two pages", ("rows",)),
-    "row_inserted": EffectInfo("A merchant order is made before the page is read", operation=_WALK),
+    "row_inserted": EffectInfo("A merchant order is created before the page is read", operation=_WALK),
     "row_deleted": EffectInfo("A merchant order vanishes before the page is read", operation=_WALK),
     "row_changed": EffectInfo("A merchant order changes before the page is read", operation=_WALK),
     "lost": EffectInfo("A notification is lost", operation=_DELIVERY),
@@ -95,7 +95,7 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "truncated": EffectInfo("Half of the body of a notification comes", operation=_DELIVERY),
 }
 
-#: The members of a rule that every effect listens to: which requests it hits.
+#: The members of a rule that select requests. Every effect takes them.
 COMMON: Mapping[str, str] = {
     "operation": "its name, such as orders.create; or orders.*",
     "tenant": "only the seller with this user id",
@@ -106,72 +106,76 @@ COMMON: Mapping[str, str] = {
 }
 
 
-#: The details that say how an effect comes about; a rule has no others than its own effect takes.
+#: The details of effects. A rule has only those that its effect takes.
 _DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
 
 
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: it counts the requests that match ``operation`` and ``tenant``; the other fields pick which it hits.
+    """A rule that makes some requests go wrong.
+
+    It counts the requests that match ``operation`` and ``tenant``; other fields select some of them.
 
     Raises:
-        ValueError: There is no such effect, or it does not take a detail that is given.
+        ValueError: The effect is unknown, or does not take one of the details.
     """
 
     effect: Effect
-    """What happens. Before anything is done: `fail_before_commit` (`status`, by default 500, in the shape of the
-    API), `refuse` (`status` and `code`), `rate_limit` (429 with `retry_after`), `reset` (the connection breaks),
-    `hang` (no response, ever), `delay_before_commit` (`seconds`). After everything is done and committed:
+    """What happens. Before the request is handled: `fail_before_commit` (`status`, by default 500, in the shape of the
+    API), `refuse` (`status` and `code`), `rate_limit` (429 with `retry_after`), `reset` (the connection breaks), `hang`
+    (no response at all), `delay_before_commit` (`seconds`). After the request is handled and committed:
     `lose_response_after_commit` (the connection breaks), `delay_after_commit`, `truncate` (half of the body),
     `malformed` (a body that is not JSON), `wrong_content_type`, `drip` (one byte in `seconds`, by default 1), `html`
-    (`status`, by default 502). `page_drift`: pages after the first find `rows` more rows before them, or fewer if
-    `rows` is below zero. Of searches of merchant orders: `row_inserted`, `row_deleted` and `row_changed` do that to
-    one of the seller's, at random, before the page is read; what was changed has a new `last_updated`, and moves
-    where that is the order. Of attempts to deliver a notification: `lost` (nothing is sent, and no retry), `duplicated`
-    (sent twice), `delayed` (by `seconds` of the sandbox's clock), `reordered` (the same, and later ones about the same
-    thing do not wait), `wrong_signature`, `stale_timestamp` (of an hour ago), `truncated` (half of the body)."""
+    (`status`, by default 502). `page_drift`: pages after the first have `rows` more rows before them, or fewer if
+    `rows` is below zero. In searches of merchant orders: `row_inserted`, `row_deleted` and `row_changed` insert, delete
+    or change a random row of the seller before the page is read. A changed row has a new `last_updated`, and moves if
+    the search is sorted by it. In attempts to deliver a notification: `lost` (nothing is sent, and no retry),
+    `duplicated` (sent twice), `delayed` (by `seconds` of the sandbox's clock), `reordered` (as `delayed`, and later
+    notifications about the same thing do not wait), `wrong_signature`, `stale_timestamp` (of an hour ago), `truncated`
+    (half of the body)."""
     operation: str = "*"
-    """The name of the operation; `*` stands for anything (`orders.*`). Must match at least one. Attempts to deliver a
-    notification are called `notifications.orders`, `notifications.payments` and `notifications.merchant_orders`."""
+    """The name of the operation, or a pattern with `*` for any text (`orders.*`). It must match at least one operation.
+    Attempts to deliver a notification are called `notifications.orders`, `notifications.payments` and
+    `notifications.merchant_orders`."""
     tenant: int | None = None
-    """The seller; any by default."""
+    """The user id of the seller; any seller by default."""
     nth: Annotated[int, Meta(ge=1)] | None = None
-    """Only the request with this number, from 1, among those that match."""
+    """Hit only the matching request with this number, counted from 1."""
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    """The share of them that is hit, at random, from 0 to 1; the same ones for the same `seed`."""
+    """The share of matching requests that are hit, from 0 to 1. The choice is random, and repeatable by `seed`."""
     times: Annotated[int, Meta(ge=1)] | None = None
-    """How many are hit before the rule is spent; no end by default."""
+    """Stop after this many hits; never by default."""
     seed: int = 0
     """The seed of the random choice."""
     status: Annotated[int, Meta(ge=400, le=599)] | None = None
     """The status of the response."""
     code: str | None = None
-    """The code of the response; by default the one that the contract has for the operation and `status`."""
+    """The code of the response; by default the contract's code for the operation and `status`."""
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
-    """How long; 1 by default."""
+    """Seconds of the delay, or per byte of `drip`; 1 by default."""
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
     """Seconds for the header Retry-After; 1 by default."""
     rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
-    """How many rows; one fewer by default."""
+    """Rows that appear, or vanish if below zero; -1 by default."""
 
     def __post_init__(self) -> None:
         if self.effect not in EFFECTS:
             raise ValueError(f"there is no effect {self.effect!r}; there are {', '.join(EFFECTS)}")
         operation = EFFECTS[self.effect].operation
         if operation not in {"*", self.operation, _DELIVERY}:
-            raise ValueError(f"{self.effect} can only happen to {operation}: say operation={operation}")
+            raise ValueError(f"{self.effect} can only happen to {operation}; set operation={operation}")
         details = EFFECTS[self.effect].members
         for member in fields(self):
             idle = member.name in _DETAILS and member.name not in details
             if idle and getattr(self, member.name) != member.default:
                 takes = ", ".join(details) or "none"
-                raise ValueError(f"{self.effect} does not take {member.name}; of the details it takes {takes}")
+                raise ValueError(f"{self.effect} does not take {member.name}; its details: {takes}")
 
 
 @dataclass(eq=False)
 class AddedFault(AbstractContextManager["AddedFault"]):
-    """A rule in force, until it is removed: the context manager that `Faults.add` returns.
+    """A rule in force until it is removed. `Faults.add` returns this context manager.
 
-    After a restore, `Faults.list` has the one that counts on.
+    After a restore this object does not count any more; `Faults.list` returns the new one.
     """
 
     id: int
@@ -180,12 +184,12 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     """The rule."""
     _remove: Callable[["AddedFault"], None] = field(repr=False)
     seen: int = 0
-    """How many requests matched."""
+    """How many requests have matched."""
     hits: int = 0
-    """How many were hit."""
+    """How many requests were hit."""
 
     def remove(self) -> None:
-        """Take the rule out of force. Removing it twice does no harm."""
+        """Remove the rule. A second removal has no effect."""
         self._remove(self)
 
     def __exit__(self, *_: object) -> None:
@@ -193,18 +197,18 @@ class AddedFault(AbstractContextManager["AddedFault"]):
 
     @property
     def state(self) -> "FaultState":
-        """The rule, and how far it has come."""
+        """The rule, with its counts."""
         return FaultState(self.id, self.rule, self.seen, self.hits)
 
     def picks(self, operation: str, tenant: int | None) -> bool:
-        """Count a request, and say whether it is hit."""
+        """Count a request, and return whether it is hit."""
         rule = self.rule
         if operation.startswith(NOTIFICATIONS) is not bool(EFFECTS[rule.effect].names):
             return False
         if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
             return False
         self.seen += 1
-        # By the number of the request: neither the rest of the rule nor a restore shifts what chance brings.
+        # The choice depends only on the seed and the request's number, so that a restore does not change it.
         drawn = SeededRandom(f"{rule.seed}/{self.seen}").random() < rule.probability
         hit = drawn and (rule.times is None or self.hits < rule.times) and rule.nth in (None, self.seen)
         self.hits += hit
@@ -212,26 +216,26 @@ class AddedFault(AbstractContextManager["AddedFault"]):
 
 
 class FaultState(Struct, frozen=True):
-    """A rule, and how far it has come."""
+    """A rule, with its counts."""
 
     id: int
     """Its number."""
     rule: FaultRule
     """The rule."""
     seen: int
-    """How many requests it was looked at for."""
+    """How many requests have matched."""
     hits: int
-    """How many of them it has hit."""
+    """How many requests were hit."""
 
 
 class Hit(Struct, frozen=True):
-    """The rules that one request was hit by, in the order of their making."""
+    """The rules that hit one request, in the order of their creation."""
 
     rules: tuple[FaultRule, ...] = ()
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What happens."""
+        """The effects of the rules."""
         return tuple([rule.effect for rule in self.rules])
 
     def of(self, effect: Effect) -> Iterator[FaultRule]:
@@ -244,11 +248,11 @@ class Hit(Struct, frozen=True):
 
 
 class Faults:
-    """The rules in force; it may be used from any thread.
+    """The rules in force; usable from any thread.
 
     Args:
-        operations: The names of those that there are.
-        changed: Called when a rule was added or taken out.
+        operations: The names of all operations.
+        changed: Called after a rule was added or removed.
     """
 
     def __init__(self, operations: Collection[str], changed: Callable[[], None] = lambda: None) -> None:
@@ -259,15 +263,15 @@ class Faults:
         self._made = 0
 
     def add(self, rule: FaultRule) -> AddedFault:
-        """Put *rule* in force. Used as a context manager, the result takes it out again at the end.
+        """Put *rule* in force. As a context manager, the result removes the rule at the end.
 
         Raises:
-            ValueError: No operation has such a name, or a detail is of the wrong type or out of bounds.
+            ValueError: No operation matches the name, or a detail is of the wrong type or out of bounds.
         """
         names = EFFECTS[rule.effect].names or self._operations
         if not any(fnmatch.fnmatchcase(name, rule.operation) for name in names):
             raise ValueError(f"no operation is called {rule.operation!r}; there are {', '.join(names)}")
-        # Structs check nothing when Python makes them, and a rule of 150 % would hit whatever it can.
+        # Struct constructors check nothing, and a rule with a probability of 150 % would be accepted.
         msgspec.convert(msgspec.structs.asdict(rule), FaultRule)
         with self._lock:
             self._made += 1
@@ -276,37 +280,37 @@ class Faults:
         return added
 
     def clear(self, tenant: int | None = None) -> None:
-        """Take out every rule, or every rule of *tenant*."""
+        """Remove all rules, or all rules of *tenant*."""
         with self._lock:
             rules = (added for added in self._rules.values() if tenant not in (None, added.rule.tenant))
             self._rules = {added.id: added for added in rules}
         self._changed()
 
     def list(self) -> tuple[AddedFault, ...]:
-        """Return the rules in force, in the order of their making."""
+        """Return the rules in force, in the order of their creation."""
         with self._lock:
             return tuple(self._rules.values())
 
     def standing(self) -> tuple[FaultState, ...]:
-        """Return the rules in force, as far as they have come."""
+        """Return the rules in force, with their counts."""
         return tuple(added.state for added in self.list())
 
     def restore(self, standing: Iterable[FaultState]) -> None:
-        """Put those rules in force again, and no others."""
+        """Replace all rules with *standing*."""
         with self._lock:
             self._rules = {
                 state.id: AddedFault(state.id, state.rule, self._remove, state.seen, state.hits) for state in standing
             }
 
     def match(self, operation: str, tenant: int | None) -> Hit:
-        """Count a request of *operation* with every rule, and return those that hit it."""
+        """Count a request of *operation* with every rule, and return the rules that hit it."""
         if not self._rules:
             return Hit()
         with self._lock:
             return Hit(tuple(added.rule for added in self._rules.values() if added.picks(operation, tenant)))
 
     def _remove(self, added: AddedFault) -> None:
-        with self._lock:  # By its number: after a restore it is another object.
+        with self._lock:  # By number, since a restore makes new objects.
             removed = self._rules.pop(added.id, None)
         if removed:
             self._changed()

@@ -1,6 +1,6 @@
 """The last requests as an HTTP archive (HAR 1.2), which browsers and other tools open.
 
-A request is kept with the members of `RequestLine`: of its headers the archive has those alone.
+The archive has the members of `RequestLine`. Of the headers, it has only those.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +11,13 @@ from paymentsdk._version import __version__
 from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._wire import phrase
 
-#: What the standard has for a size that is not known, and for a response that never came.
+#: The standard's values for an unknown size, and for a missing response.
 _UNKNOWN, _NO_RESPONSE = -1, 0
 _SIZES: Mapping[str, object] = {"cookies": [], "headersSize": _UNKNOWN, "bodySize": _UNKNOWN, "httpVersion": "HTTP/1.1"}
 
 
 def archive(requests: Iterable[RequestLine], base_url: str) -> Mapping[str, object]:
-    """Return the archive of *requests* to the sandbox at *base_url*, oldest first; what they mask is masked."""
+    """Return the archive of *requests* to the sandbox at *base_url*, oldest first. Masked parts stay masked."""
     creator = {"name": "paymentsdk sandbox", "version": __version__}
     return {"log": {"version": "1.2", "creator": creator, "entries": [_entry(line, base_url) for line in requests]}}
 
@@ -30,7 +30,7 @@ def _entry(line: RequestLine, base_url: str) -> Mapping[str, object]:
         "response": _response(line),
         "cache": {},
         "timings": {"send": 0, "wait": line.milliseconds, "receive": 0},
-        # Members with an underscore are the creator's own.
+        # Names with an underscore are extensions of the standard.
         "_operation": line.operation,
         "_tenant": line.tenant,
         "_faults": line.faults,

@@ -1,10 +1,10 @@
-"""What a handler works with, and how a noun of the API declares its handlers: as one value, which its tests look at.
+"""What handlers work with, and how a noun of the API declares its handlers, as one value that tests can read.
 
-A string that begins with ``refuse-`` in the member that the ``magic`` of a handler names asks for the rejection whose
-code follows, with everything but letters and digits written as ``_``: an order with the ``external_reference``
-``refuse-pos_not_found`` is rejected with ``pos_not_found``, a customer with the email ``refuse-129@example.com`` with
-129. ``refuse-cancel-resource_locked`` in the reference of an order lets it be created, and refuses to cancel it; so do
-``refuse-get-...`` and ``refuse-refund-...``.
+A handler's ``magic`` names a member of the request. A string there that begins with ``refuse-`` asks for a rejection
+with the code that follows, where every character except letters and digits is written as ``_``. An order with the
+``external_reference`` ``refuse-pos_not_found`` is rejected with ``pos_not_found``, and a customer with the email
+``refuse-129@example.com`` with 129. ``refuse-cancel-resource_locked`` as the reference of an order rejects its
+cancellation, not its creation. ``refuse-get-...`` and ``refuse-refund-...`` work in the same way.
 """
 
 import re
@@ -37,7 +37,7 @@ GrantKind: TypeAlias = Literal["access", "refresh", "code"]
 
 _SERVER_ERRORS = 500
 _DEMAND = re.compile(r"refuse-(?P<slug>[A-Za-z0-9_-]+?)(?:@.*)?\Z", re.DOTALL)
-#: What leads to a code by itself, whatever the operation.
+#: What leads to a code, for every operation that documents the code.
 CAUSES: Mapping[str, str] = {
     "unauthorized": "no bearer token, or one that is unknown, revoked or has expired",
     "invalid_token": "no bearer token, or one that is unknown, revoked or has expired",
@@ -47,7 +47,7 @@ CAUSES: Mapping[str, str] = {
     "resource_locked": "the policy concurrent_twin=locked, and a key that is in flight",
 }
 SCOPES = "offline_access read write"
-#: The contract gives refresh tokens no end; this is longer than any test will wait.
+#: Refresh tokens do not expire in the contract; ten years are longer than any test.
 LIFETIMES: Mapping[GrantKind, timedelta] = {
     "access": timedelta(seconds=DEFAULT_LIFETIME),
     "refresh": timedelta(days=3650),
@@ -56,26 +56,26 @@ LIFETIMES: Mapping[GrantKind, timedelta] = {
 
 
 class ParsedRequest(Struct, Generic[B], frozen=True, kw_only=True):
-    """What a handler gets: a request whose parts were read as their types say, and checked."""
+    """A request whose parts were decoded as their types and checked."""
 
     body: B
-    """The body; `None` for none."""
+    """The body; `None` without one."""
     path: Mapping[str, str]
     """The values in the path."""
     query: Mapping[str, object]
-    """The filters, read as their types say; those that were not given are not there."""
+    """The filters, decoded as their types. Missing filters are left out."""
     grant: Grant | None = None
-    """The token that it came with; `None` at the token endpoint."""
+    """The token of the request; `None` at the token endpoint."""
     content: bytes = b""
-    """The body as it came."""
+    """The body as it arrived."""
     drift: int = 0
-    """Rows that appeared (or vanished, below zero) before the page that is asked for."""
+    """Rows that appeared before the requested page; below zero, rows that vanished."""
     effects: tuple[str, ...] = ()
-    """The faults that hit the request: some happen to rows before they are read."""
+    """The effects of the faults that hit the request. Some change rows before they are read."""
 
 
 class Sorting(TypedDict, total=False):
-    """In which order documents come; see `Store.find`."""
+    """The order of documents; see `Store.find`."""
 
     order: str
     descending: bool
@@ -83,33 +83,33 @@ class Sorting(TypedDict, total=False):
 
 
 class FindOptions(Sorting, total=False):
-    """Which of the documents come, and in which order; see `Store.find`."""
+    """The order and the range of documents; see `Store.find`."""
 
     limit: int
     offset: int
 
 
 class SellerContext(Struct, frozen=True, kw_only=True):
-    """One seller's part of the sandbox, at one moment: what a handler does to it is committed as a whole."""
+    """One seller's part of the sandbox at one moment. All changes of a handler are committed together."""
 
     tenant: Tenant
     """The seller."""
     now: datetime
     """The moment, by the clock of the seller."""
     policies: Policies
-    """Those that hold for the seller."""
+    """The policies that apply to the seller."""
     ids: Ids
     """Makes identifiers: `token(length)`, `number(digits)`, `uuid()`, `sortable(prefix, now)`."""
     base_url: str
-    """Where links lead: the sandbox as buyers reach it."""
+    """The address that links lead to: the sandbox as buyers reach it."""
     store: Store
-    """Where documents are kept. The methods below read and write it for this seller alone."""
+    """The store of all documents. The methods below read and write it for this seller only."""
     publish: Callable[[str, int, Struct], None]
-    """Sends a change to those who watch, such as the dashboard: the name of the table, the seller, the document."""
+    """Sends a change to watchers such as the dashboard: the name of the table, the seller, the document."""
     jobs: Collection[str] = ()
-    """The names of what `schedule` can bring about."""
+    """The names of the jobs that `schedule` accepts."""
     webhooks: Sequence[Webhook] = ()
-    """Those that the seller has registered."""
+    """The webhooks of the seller."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
     ahead: timedelta = timedelta()
@@ -120,20 +120,20 @@ class SellerContext(Struct, frozen=True, kw_only=True):
         return self.store.get(self.store.prepare(table), key, self.tenant.user_id)
 
     def require(self, table: Table[D], key: str) -> D:
-        """Return the seller's document *key*, which is there."""
+        """Return the seller's document *key*, or raise `LookupError`."""
         document = self.get(table, key)
         if document is None:
             raise LookupError(f"{table.name} {key}")
         return document
 
     def put(self, table: Table[D], document: D) -> D:
-        """Keep *document*, and let those who watch know of it."""
+        """Store *document*, and publish it to watchers after the commit."""
         self.store.put(self.store.prepare(table), self.tenant.user_id, document)
         self.store.after_commit(lambda: self.publish(table.name, self.tenant.user_id, document))
         return document
 
     def remove(self, table: Documents[D], key: str) -> bool:
-        """Forget the seller's document *key*; say whether there was one."""
+        """Remove the seller's document *key*, and return whether it existed."""
         self.store.prepare(table)
         return self.store.remove(table, key, self.tenant.user_id)
 
@@ -141,19 +141,19 @@ class SellerContext(Struct, frozen=True, kw_only=True):
         """Return the seller's documents that meet all *conditions*.
 
         Args:
-            table: What is searched.
-            conditions: Columns, how they are compared, and with what.
-            **options: ``order``, a column (that of their making by default); ``descending``; ``limit`` and ``offset``;
-                ``shuffle``, a number that decides how equal ones come.
+            table: The table to search.
+            conditions: Columns, comparisons and values.
+            **options: ``order``, a column (creation order by default); ``descending``; ``limit`` and ``offset``;
+                ``shuffle``, a number that determines the order of equal documents.
 
         Raises:
-            KeyError: There is no such column.
-            TypeError: A number is to be below or above another: columns are compared as text, but for moments.
+            KeyError: The column does not exist.
+            TypeError: A number is compared with ``<`` or ``>``. Columns except moments are compared as text.
         """
         return self.store.find(self.store.prepare(table), self.tenant.user_id, conditions, **options)
 
     def number(self, table: Table[D], digits: int) -> int:
-        """Return a number of *digits* digits for a new document of *table*."""
+        """Return an unused number of *digits* digits for a new document of *table*."""
         return self.store.unused(self.store.prepare(table), lambda: self.ids.number(digits))
 
     def count(self, table: Table[D], conditions: Sequence[Condition] = ()) -> int:
@@ -170,7 +170,7 @@ class SellerContext(Struct, frozen=True, kw_only=True):
         currency: str | None = None,
         external_reference: str | None = None,
     ) -> None:
-        """Write a line of the ledger; its *currency* is the seller's by default."""
+        """Write a line of the ledger; *currency* is the seller's by default."""
         entry = Entry(
             at=self.now,
             tenant=self.tenant.user_id,
@@ -185,10 +185,10 @@ class SellerContext(Struct, frozen=True, kw_only=True):
         self.store.append(self.tenant.user_id, encode(entry, decimal_strings=True))
 
     def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `record`
-        """Have the job *kind* (`Sandbox(jobs=)`) happen to the thing *id* at a moment.
+        """Make the job *kind* (`Sandbox(jobs=)`) run for the thing *id* at a moment.
 
         Raises:
-            ValueError: There is no such job.
+            ValueError: The job does not exist.
         """
         if kind not in self.jobs:
             raise ValueError(f"there is no job {kind!r}; there are {', '.join(self.jobs)}")
@@ -196,32 +196,32 @@ class SellerContext(Struct, frozen=True, kw_only=True):
 
 
 class Rows(NamedTuple, Generic[D]):
-    """What a page of a search has."""
+    """The rows of a page, and its place in the search."""
 
     items: list[D]
     """The rows."""
     total: int
     """How many rows the search has."""
     offset: int
-    """Where the page begins, as it was asked for."""
+    """The requested offset of the page."""
     limit: int
-    """The most rows that it may have."""
+    """The most rows that the page may have."""
 
 
 def cut_page(
     policies: Policies, request: ParsedRequest[None], total: int, rows: Callable[[int, int], list[D]]
 ) -> Rows[D]:
-    """Return the page that *request* asks for, with the pages and offsets that *policies* allow.
+    """Return the page that *request* asks for, within the page sizes and offsets that *policies* allow.
 
     Args:
-        policies: Those that hold for the seller.
+        policies: The policies that apply to the seller.
         request: The search.
-        total: How many rows there are; by a fault, the search may say that there are more or fewer.
-        rows: Returns the rows from a position on, so many at most. Rows may have appeared or vanished since the first
-            page: the page then really begins elsewhere than where it was asked for.
+        total: The number of rows. A fault can make the search report more or fewer.
+        rows: Returns at most so many rows from a position. If rows appeared or vanished since the first page, the
+            position differs from the requested offset.
 
     Raises:
-        RequestInvalid: The offset is beyond `max_offset`, and the policy says to reject it.
+        RequestInvalid: The offset is above `max_offset`, and the policy rejects it.
     """
     numbers = {name: value for name, value in request.query.items() if isinstance(value, int)}
     offset, limit = numbers.get("offset", 0), numbers.get("limit", policies.page_size)
@@ -239,13 +239,13 @@ def cut_page(
 
 
 def page_of(context: SellerContext, documents: Documents[D], request: ParsedRequest[None], **equal: object) -> Rows[D]:
-    """Return the page that *request* asks for with its `offset` and `limit`, as policies and faults have it.
+    """Return the page that *request* asks for by `offset` and `limit`, subject to policies and faults.
 
     Args:
-        context: Whose documents.
-        documents: What is searched.
+        context: The seller's context.
+        documents: The documents to search.
         request: The search.
-        **equal: Columns of *documents*, and what they must be equal to; `None` for a filter that was not given.
+        **equal: Columns of *documents* and the values that they must equal; `None` for a filter that was not given.
     """
     return find_page(
         context, documents, request, [(name, "=", value) for name, value in equal.items() if value is not None]
@@ -259,7 +259,7 @@ def find_page(
     conditions: Sequence[Condition],
     **sorting: Unpack[Sorting],
 ) -> Rows[D]:
-    """Return the page that *request* asks for of what meets *conditions*, in the order of *sorting*."""
+    """Return the page that *request* asks for of the documents that meet *conditions*, sorted by *sorting*."""
 
     def rows(start: int, most: int) -> list[D]:
         return context.find(table, conditions, limit=most, offset=start, **sorting)
@@ -270,7 +270,7 @@ def find_page(
 def make_grant(
     context: SellerContext, kind: GrantKind, scope: str, *, oauth: bool = True, access_token: str | None = None
 ) -> Grant:
-    """Give the seller's application a new grant, and keep it."""
+    """Store a new grant of the seller's application, and return it."""
     tenant = context.tenant
     if kind == "access":
         secret = f"TEST-{tenant.client_id}-{context.now:%m%d%H}-{context.ids.token()}-{tenant.user_id}"
@@ -289,24 +289,24 @@ def make_grant(
 
 
 def usable(context: SellerContext, secret: str) -> bool:
-    """Say whether a grant of the seller can still be used."""
+    """Return whether a grant of the seller can still be used."""
     grant = context.get(GRANTS, secret)
     return grant is not None and not (grant.spent or grant.revoked) and grant.expires_at > context.now
 
 
 class MagicValue(Struct, frozen=True):
-    """Where an operation looks for a magic value."""
+    """Where an operation reads a magic value."""
 
     member: str
-    """The member of its request; of the request that made the thing, if it is *later*."""
+    """The member of the request; if *later*, of the request that created the thing."""
     later: bool = False
-    """Whether the operation is about a thing that exists, and the value was sent when that was created."""
+    """Whether the operation is about an existing thing, and the value was sent when that was created."""
     ending: str = ""
-    """What the value ends with, to be one of the member."""
+    """The end that makes the value valid for its member."""
 
 
 def requested_error(operation: Operation[T, object], text: object, *, later: bool = False) -> Rejected | None:
-    """Return the rejection that *text* asks for: the magic member of a request, or of its thing if it is *later*."""
+    """Return the rejection that the magic value *text* asks for; `None` if it asks for no documented code."""
     match = _DEMAND.match(text) if isinstance(text, str) else None
     prefix = _prefix(operation) if later else ""
     if match is None or not match["slug"].startswith(prefix):
@@ -335,12 +335,12 @@ class Handler(Generic[T, R]):
 
     operation: Operation[T, R]
     handle: Callable[[SellerContext, ParsedRequest[T]], object]
-    """Returns the body of the response: a Struct, or plain data where a Struct cannot say it. Raises ``Rejected``."""
+    """Returns the body of the response: a Struct, or plain data that no Struct describes. Raises ``Rejected``."""
     magic: MagicValue | None = None
-    """Where a magic value is looked for; ``None`` where no member of the request could hold one."""
+    """Where the magic value is read; ``None`` if no member of the request can hold one."""
 
     def magic_value(self, error: ErrorCode) -> str | None:
-        """Return the magic value that leads to *error*; ``None`` where the operation has no member to hold it."""
+        """Return the magic value that leads to *error*; ``None`` if no member of the operation can hold one."""
         if self.magic is None:
             return None
         return f"refuse-{_prefix(self.operation) if self.magic.later else ''}{_slug(error)}{self.magic.ending}"
@@ -352,25 +352,26 @@ class Noun:
 
     handlers: Sequence[Handler[Any, Any]]
     causes: Mapping[str, str] = field(default_factory=dict)
-    """What leads to a code by itself, for every operation of the noun that documents the code."""
+    """What leads to a code, for every operation of the noun that documents the code."""
     member_codes: Mapping[str, str] = field(default_factory=dict)
-    """Which code a broken rule leads to, by the member that it is about, such as ``phone.number``, or ``body``."""
+    """The code for a broken rule, by the member that the rule is about, such as ``phone.number``, or ``body``."""
     rule_codes: Mapping[str, str] = field(default_factory=dict)
-    """Which code it leads to, by its id (`RequestInvalid.rule`), where the member has no code of its own."""
+    """The code for a broken rule, by the rule's id (`RequestInvalid.rule`), if its member has no code."""
     other_code: str | None = None
-    """The code for whatever else is wrong; by default, the one that says the least."""
+    """The code for everything else; by default, the most general code."""
     shape: Shape = cause
     """Writes the body of an error response."""
     schemas: Mapping[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
-    """Rules that no type says, as JSON Schema: by the operation, or the Struct, and the name of the member."""
+    """Rules that no type expresses, as JSON Schema: by the operation or Struct, and the name of the member."""
     required: Callable[[Policies], Mapping[str, Sequence[str]]] | None = None
-    """Members that policies ask for, by the name of their Struct."""
+    """Members that policies require, by the name of their Struct."""
     in_header_only: bool = False
-    """Whether a token in the query is rejected, also beside a good one in the header; elsewhere it is ignored."""
+    """Whether a token in the query is rejected, even with a valid one in the header. By default it is ignored."""
     jobs: Mapping[str, Callable[[SellerContext, str], str | None]] = field(default_factory=dict)
-    """What happens to the thing of an id when its moment has come; each says what it did, or ``None`` for nothing."""
+    """The jobs by name. Each handles the thing with the given id once it is due, and returns what happened or ``None``.
+    """
     searched: Table[Any] | None = None
-    """What its search looks at. Each filter is a column of it, or an end of a range of one of its dates."""
+    """The table that its search reads. Each filter is a column of it, or an end of a range of one of its dates."""
     other_filters: Sequence[str] = ()
     """The filters that its search applies without a column."""
 
@@ -384,15 +385,15 @@ class Noun:
 
     @property
     def name(self) -> str:
-        """What the names of its operations begin with."""
+        """The first part of the names of its operations."""
         return self.handlers[0].operation.name.partition(".")[0]
 
     def cause_of(self, code: str) -> str | None:
-        """Return what leads to *code* by itself; ``None`` where nothing that a sandbox could know does."""
+        """Return what leads to *code*; ``None`` if nothing in a sandbox does."""
         return {**CAUSES, **self.causes}.get(code)
 
     def reject(self, operation: Operation[object, object], error: RequestInvalid) -> Rejected:
-        """Return the documented error of *operation* for a broken rule, naming the place."""
+        """Return the documented error of *operation* for a broken rule, with the place of the rule."""
         place = error.path.removeprefix("$").lstrip(".") or "body"
         of_member = (code for member, code in self.member_codes.items() if place.startswith(member))
         specific = next(of_member, self.rule_codes.get(error.rule))
@@ -401,5 +402,5 @@ class Noun:
         return Rejected(400, code, details=(f"{place}: {error.reason}",))
 
     def general_code(self, operation: Operation[object, object], status: int) -> str:
-        """Return the code of *status* that says the least about a request: documented ones before others."""
+        """Return the most general code of *status*: documented codes first."""
         return _general_code(operation, status, self.other_code)

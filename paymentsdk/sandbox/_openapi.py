@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the platform, made from the same operations and Structs that the client uses."""
+"""The OpenAPI 3.1 document of the platform, made from the operations and Structs of the client."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from paymentsdk.sandbox._handlers import SCHEMAS, required
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._wire import TOO_LARGE, AnyOperation, media_type, structs_in
 
-#: What JSON may hold. Here it is what msgspec makes and this module writes down: nobody has to look at it first.
+#: Any JSON. msgspec makes these values and this module writes them out, so that their types are not checked.
 JSON: TypeAlias = Any
 Schema: TypeAlias = dict[str, JSON]
 
 
 _REF = "#/components/schemas/{name}"
-#: Amounts: whether they are strings, and whether they are above zero.
+#: The schemas of amounts, by whether they are strings and whether they must be above zero.
 _AMOUNTS: Mapping[tuple[bool, bool], Schema] = {
     (True, False): {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]},
     (True, True): {"type": "string", "pattern": r"^(?!0+(\.00)?$)[0-9]{1,18}(\.[0-9]{2})?$", "examples": ["24.90"]},
-    # No multipleOf for the cents: validators that count in floats would reject 19.99.
+    # No multipleOf for cents: validators that use floats would reject 19.99.
     (False, False): {"type": "number", "minimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
     (False, True): {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 10**18, "examples": [24.9]},
 }
@@ -65,7 +65,7 @@ _ERROR: Schema = {
     "anyOf": [{"required": ["errors"]}, {"required": ["message"]}],
 }
 _REQUEST_ID: Schema = {"X-Request-Id": {"description": "The name of the request.", "required": True, "schema": TEXT}}
-#: Rejections that every operation can send, beside those of its own.
+#: Rejections of all operations, in addition to their own.
 _ALWAYS = {
     413: TOO_LARGE[0].upper() + TOO_LARGE[1:],
     429: "Too many requests: a fault rule says so",
@@ -84,7 +84,7 @@ _OF_KEYED = {
 def document(
     base_url: str, policies: Policies, operations: Mapping[str, AnyOperation] = OPERATIONS
 ) -> Mapping[str, object]:
-    """Return the document for a platform at *base_url* that follows *policies* and has these *operations*."""
+    """Return the document of a platform at *base_url* with *policies* and *operations*."""
     paths: dict[str, Schema] = {}
     for operation in operations.values():
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, policies)
@@ -106,7 +106,7 @@ def document(
 
 
 def _space(operation: AnyOperation) -> str:
-    """Return what the names of its schemas begin with: another program may have an `Order` of its own."""
+    """Return the prefix of the names of its schemas, since another program may have its own `Order`."""
     return (
         ""
         if operation.name in OPERATIONS or operation.name in beyond.OPERATIONS
@@ -115,9 +115,9 @@ def _space(operation: AnyOperation) -> str:
 
 
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:
-    """Describe every Struct, each with the form that its amounts have on the wire."""
+    """Return the schemas of all Structs, with amounts in the form that they have on the wire."""
     schemas: Schema = {}
-    # Those whose amounts are numbers last: a Struct that has both forms is described in this one.
+    # Operations with number amounts come last: a Struct that has both forms is described with numbers.
     for operation in sorted(operations.values(), key=lambda item: not item.decimal_strings):
         space = _space(operation)
         types = [kind for kind in (operation.body, operation.result) if kind is not None and kind is not bytes]
@@ -130,14 +130,14 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
-            # Null is as good as no member, and so may no longer be sent.
+            # Null means a missing member, and is invalid for a required one.
             schema = schemas[name]["properties"][member]
             schema["anyOf"] = [item for item in schema["anyOf"] if item != {"type": "null"}]
     return schemas
 
 
 def complete(schema: Schema, struct: types_of.StructType) -> None:
-    """Add to the *schema* of a Struct its rules that msgspec does not know, and what is said of it in the code."""
+    """Add to the *schema* of a Struct the rules that msgspec does not know, and the texts from the code."""
     cls, members = struct.cls, schema["properties"]
     for member in struct.fields:
         name = member.encode_name
@@ -147,22 +147,22 @@ def complete(schema: Schema, struct: types_of.StructType) -> None:
             members[name] = {"anyOf": [rule, {"type": "null"}]}
         if member.default_factory is not msgspec.NODEFAULT and issubclass(cls, RequestStruct):
             schema["required"].append(name)  # Required by the contract; the SDK fills it in.
-    # Not `getdoc`: under `python -OO` it would find what msgspec says of the class below them all.
+    # Not `getdoc`: under `python -OO` it would return msgspec's text about the base class.
     schema["description"] = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    for base in reversed(cls.__mro__[: cls.__mro__.index(msgspec.Struct)]):  # What is said of a base holds for it.
+    for base in reversed(cls.__mro__[: cls.__mro__.index(msgspec.Struct)]):  # Texts of a base class apply, too.
         for name, text in texts(base.__module__).get(base.__name__, {}).items():
             if "$ref" not in members.get(name, {"$ref": ""}):
                 members[name]["description"] = text
 
 
 def _rule(of: str, name: str) -> Schema | None:
-    """Return the rule that the sandbox has for a parameter of an operation, or a member of a Struct, if it has one."""
+    """Return the sandbox's own rule for a parameter of an operation or a member of a Struct; `None` without one."""
     rule = SCHEMAS.get((of, name))
     return None if rule is None else finished(dict(rule))
 
 
 def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
-    """Put msgspec's *schema* into the words of OpenAPI: amounts, patterns of ECMA, no defaults."""
+    """Return msgspec's *schema* in the form of OpenAPI: with amounts and ECMA patterns, without defaults."""
     if isinstance(schema, list):
         return [finished(item, decimal_strings=decimal_strings) for item in schema]
     if not isinstance(schema, dict):
@@ -170,7 +170,7 @@ def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     if schema.get("format") == "decimal":
         return dict(_AMOUNTS[decimal_strings, "exclusiveMinimum" in schema])
     if "$ref" in schema:
-        return {"$ref": schema["$ref"]}  # Generators reject a default beside it.
+        return {"$ref": schema["$ref"]}  # Generators reject a default next to it.
     if "title" in schema and "enum" in schema:
         return _open_enum(schema)
     if schema.get("type") == "integer":
@@ -178,18 +178,18 @@ def finished(schema: JSON, *, decimal_strings: bool = False) -> JSON:
     described = {
         name: finished(value, decimal_strings=decimal_strings)
         for name, value in schema.items()
-        # A generator may require a member that has a default; a member itself may have this name.
+        # A generator may require members with defaults. A member itself may be called "default".
         if name != "default" or (isinstance(value, dict) and value)
     }
     if "pattern" in described:
-        # Without its comments, and with the words of ECMA for a whole text.
+        # Without comments, and with ECMA's anchors.
         pattern = re.sub(r"\(\?#[^)]*\)", "", described["pattern"])
         described["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
     return described
 
 
 def _open_enum(schema: Schema) -> Schema:
-    """Return the schema of an `OpenEnum`: any text, since a generated client must not reject a value of tomorrow."""
+    """Return the schema of an `OpenEnum`: any text, since a generated client must not reject future values."""
     values = schema["enum"]
     known = f"Known values: {', '.join(f'`{value}`' for value in values)}. Others may come."
     description = f"{schema.get('description', '').partition(chr(10) * 2)[0]} {known}".lstrip()
@@ -218,7 +218,7 @@ def _operation(operation: AnyOperation, policies: Policies) -> Schema:
 
 
 def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]:
-    """Yield what stands in the path, behind the question mark, and in the headers."""
+    """Yield the parameters of the path, the query and the headers."""
     for name in operation.path_names:
         schema = _rule(operation.name, name) or {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
@@ -233,13 +233,13 @@ def _parameters(operation: AnyOperation, policies: Policies) -> Iterator[Schema]
 
 
 def _filters(operation: AnyOperation) -> Schema:
-    """Return the schemas of the filters. Each has its values with it: the components of the document are for bodies."""
+    """Return the schemas of the filters. Enums are inlined, since the document's components are only for bodies."""
     if operation.query is None:
         return {}
     _, components = msgspec.json.schema_components([operation.query], ref_template=_REF)
     placed = {_REF.format(name=name): schema for name, schema in components.items()}
     properties = finished(components[operation.query.__name__])["properties"]
-    # A position has an end.
+    # Offsets and limits have a maximum.
     ends = {"integer": {"maximum": LARGEST_OFFSET}}
     return {
         name: placed.get(filter_schema.get("$ref"), filter_schema) | ends.get(filter_schema.get("type"), {})
@@ -255,7 +255,7 @@ def _success(operation: AnyOperation) -> Schema:
 
 
 def _rejections(operation: AnyOperation) -> Schema:
-    """Return what is said to a request that is not carried out: the documented codes, and what can always be."""
+    """Return the responses to rejected requests: the documented codes, and those that are always possible."""
     general = _ALWAYS | (_OF_AUTHENTICATED if operation.authenticated else {}) | (_OF_KEYED if operation.keyed else {})
     lines: dict[int, list[str]] = {}
     for error in operation.errors:
@@ -269,7 +269,7 @@ def _rejections(operation: AnyOperation) -> Schema:
 
 
 def _content(operation: AnyOperation, kind: type, media: str) -> Schema:
-    """Return the schema of a body of *kind*, or where it is."""
+    """Return the schema of a body of *kind*, or a reference to it."""
     if kind is bytes:
         return {media: {"schema": {"type": "string", "format": "binary"}}}
     template = f"#/components/schemas/{_space(operation)}{{name}}"

@@ -1,11 +1,11 @@
-"""One request to an operation, once it was read: authenticate -> idempotency key -> handle -> keep the response.
+"""The steps of one request to an operation: authenticate, look up the idempotency key, handle, save the response.
 
-`Endpoints` in `_app.py` takes these steps in their order, and knows the network. Nothing here does.
+`Endpoints` in `_app.py` takes these steps in this order, and does all network I/O. This file does none.
 
 A key (spec: Limits; wire-facts: Requests) belongs to a seller and to one request: an operation, its path and its body.
-In the 24 hours after its first use the same request gets the saved response again, byte for byte; another one gets 409.
-The response is saved in the transaction of the effect. A rejected request had no effect and is not remembered: it may
-be normalized and sent again with its key.
+For 24 hours after the first use, the same request gets the saved response again, byte for byte. Another request gets
+409. The response is saved in the transaction of the effect. A rejected request has no effect and is not saved: the
+client may correct it and send it again with its key.
 """
 
 from __future__ import annotations
@@ -41,61 +41,61 @@ from paymentsdk.sandbox._wire import (
     unstorable,
 )
 
-#: The header of a response that was given before.
+#: The header of a replayed response.
 REPLAYED = "X-Idempotency-Replayed"
 _BEARER = "bearer "
-#: For how long a key is remembered (spec: Limits).
+#: How long a key is remembered (spec: Limits).
 REMEMBERED = timedelta(hours=24)
-#: Numbers stay what they are: as floats, two large amounts could look the same, and as text, an amount and its text.
+#: Numbers keep their form. As floats, two large amounts could be equal, and as text, an amount and a string.
 _WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 class ReceivedRequest(Struct, kw_only=True):
-    """A request, and what is known so far of who sent it and what becomes of it."""
+    """A request, and what the steps have found out about it so far."""
 
     operation: AnyOperation
     path: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
-    """The parameters, the first of each name."""
+    """The parameters. Of repeated names, only the first."""
     authorization: str = ""
     content_type: str = ""
-    """The header of this name without its parameters; empty for none."""
+    """The header of this name without its parameters; empty if it is missing."""
     key: str | None = None
-    """The header with the idempotency key, also where the operation takes none."""
+    """The header with the idempotency key, even if the operation uses none."""
     body: bytes = b""
     tenant: Tenant | None = None
-    """The seller; `None` until they are known."""
+    """The seller; `None` until it is known."""
     grant: Grant | None = None
-    """The token that says so; none at the token endpoint."""
+    """The token of the seller; `None` at the token endpoint."""
     hit: Hit = Hit()
-    """The faults that hit it."""
+    """The faults that hit the request."""
     began: float = field(default_factory=time.perf_counter)
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The response to a request, ready to be sent: of what it says, faults may leave less."""
+    """The response to a request, ready to send. Faults may send only a part of it."""
 
     status: int
     """The HTTP status."""
     body: bytes
     """The bytes that are sent."""
     headers: Mapping[str, str] = {}
-    """Headers of its own."""
+    """Additional headers."""
     content_type: str = "application/json"
-    """What it says the body is."""
+    """The header Content-Type."""
     missing: int = 0
-    """How many bytes it promises and never sends: the connection breaks instead."""
+    """How many announced bytes are not sent: the connection breaks instead."""
 
 
-#: What is said to a token that no seller has.
-_UNKNOWN = "the access token is not known here; GET /_sandbox/tenants lists tokens that are"
+#: The message for a token that no seller has.
+_UNKNOWN = "unknown access token; GET /_sandbox/tenants lists the valid ones"
 
 
 # --- authenticate ------------------------------------------------------------------------------------------------
 
 
 def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: bool) -> Tenant:
-    """Return who asks, under whose policies all that follows is: also that a token is not good for the operation.
+    """Return the seller of a request. The seller's policies apply to all later steps, also to a missing scope.
 
     Args:
         platform: The platform.
@@ -103,9 +103,9 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
         live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
 
     Raises:
-        Rejected: The token is missing or unknown, was revoked, has expired, or lacks the scope; there is one in the
-            query, where that is not allowed; the application is not known.
-        RequestInvalid: The body, which says who asks for a token, breaks a rule.
+        Rejected: The token is missing, unknown, revoked or expired, or lacks the scope; a token is in the query of an
+            operation that rejects this; the application is unknown.
+        RequestInvalid: The body of a request for a token breaks a rule. The body names the application.
     """
     operation = received.operation
     if not operation.authenticated:
@@ -140,14 +140,14 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
 
 
 def _body(platform: Platform, received: ReceivedRequest) -> object:
-    """Return the body of a request as its Struct; of a request for a token also a form, if the policy says so."""
+    """Return the body of a request as its Struct. A request for a token may have a form, if the policy allows it."""
     operation = received.operation
     form = not operation.authenticated and platform.policies.token_body != "json"  # noqa: S105 - no password
     return read_body(operation, received.body, received.content_type, form=form)
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
-    """Return the error of a token, with the code that the operation documents for it."""
+    """Return the rejection of a token, with the code that the operation documents for it."""
     documented = (error.code for error in operation.errors if error.status == HTTPStatus.UNAUTHORIZED)
     codes = (code, "unauthorized", *documented, "invalid_access_token")
     code_of_operation = next((candidate for candidate in codes if candidate in operation.meanings), "unauthorized")
@@ -159,17 +159,17 @@ def _unauthorized(policies: Policies, operation: AnyOperation, message: str, cod
 
 
 class InFlight:
-    """The keys of the requests that are in progress, for the twins that arrive meanwhile."""
+    """The keys of the requests in flight, to reject requests that arrive with the same key meanwhile."""
 
     def __init__(self) -> None:
         self._claims: set[tuple[int, str]] = set()
 
     @contextmanager
     def claim(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> Iterator[None]:
-        """Keep the key of a request in flight.
+        """Hold the key of a request while it is in flight.
 
         Raises:
-            Rejected: Another request has it in flight.
+            Rejected: Another request with this key is in flight.
         """
         if not (received.operation.keyed and received.key):
             yield
@@ -186,7 +186,7 @@ class InFlight:
 
 
 def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -> str | None:
-    """Return the key; ``None`` where the operation takes none. One that is missing or too long is rejected."""
+    """Return the key, or ``None`` if the operation uses none. A missing or invalid key is rejected."""
     if not operation.keyed:
         return None
     if not key:
@@ -202,21 +202,21 @@ def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -
 
 
 def _fingerprint(received: ReceivedRequest) -> str:
-    """Return what makes two requests the same: operation, path and body; of JSON, whatever the spaces and the order."""
+    """Return a digest of operation, path and body. Spaces and the order of members in JSON do not change it."""
     request, body = [received.operation.name, sorted(received.path.items())], received.body
     try:
         text = _WRITE([*request, body if received.operation.body is bytes else read_json(body.strip() or b"{}")])
     except (ValueError, ArithmeticError, RecursionError):
-        # No saved response has this one: it will be rejected.
+        # No saved response can match: this body is going to be rejected.
         text = _WRITE([*request, "no JSON", body])
     return hashlib.sha256(text).hexdigest()
 
 
 def replay(context: SellerContext, key: str, sent: str) -> SavedResponse | None:
-    """Return the saved response for *key*; ``None`` if the request, of the fingerprint *sent*, is the first with it.
+    """Return the saved response for *key*, or ``None`` for the first request with it. *sent* is the fingerprint.
 
     Raises:
-        Rejected: The key went with another request.
+        Rejected: The key was used for another request.
     """
     saved = context.store.saved_response(context.tenant.user_id, key, after=context.now - REMEMBERED)
     if saved is not None and saved.fingerprint != sent:
@@ -228,25 +228,25 @@ def replay(context: SellerContext, key: str, sent: str) -> SavedResponse | None:
 
 
 def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Reply:
-    """Handle a request once per idempotency key: replay, or effect, ledger and saved response in one transaction.
+    """Handle a request once per idempotency key: either replay, or commit effect, ledger and saved response together.
 
     The transaction is shared: wait for `Store.committed` before you respond, also with a rejection.
 
     Raises:
         Rejected: Nothing was done.
-        RequestInvalid: Nothing was done: it breaks a rule.
+        RequestInvalid: Nothing was done, since the request breaks a rule.
     """
     operation = received.operation
     key = _checked_key(operation, received.key, platform.policies_of(tenant))
     with platform.store.transaction(shared=True):
         until = platform.clock.now()
-        # A moment ago all that was due was done; what fell due since then comes before the request as well.
+        # The due jobs ran just before this. Jobs that became due since then also run before the request.
         platform.run_due(until)
         context = platform.context(tenant, now=until, key=key)
         now = context.now
         fingerprint = _fingerprint(received) if key else ""
         earlier = replay(context, key, fingerprint) if key else None
-        # After the key: what went with it once is another request, whatever it says.
+        # After the lookup of the key: a used key is reported first, even if the body is invalid.
         response = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
         if key and not earlier:
             platform.store.save_response(tenant.user_id, key, response, at=now, forgotten=now - REMEMBERED)
@@ -255,7 +255,7 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
 
 
 def _handle(platform: Platform, received: ReceivedRequest, context: SellerContext) -> bytes:
-    """Have the handler of the operation do what is asked, and return the body of the response."""
+    """Call the handler of the operation, and return the body of the response."""
     operation, hit, handler = received.operation, received.hit, platform.handlers[received.operation.name]
     drift = hit.first("page_drift")
     request = ParsedRequest(
@@ -267,7 +267,7 @@ def _handle(platform: Platform, received: ReceivedRequest, context: SellerContex
         drift=drift.rows if drift else 0,
         effects=hit.effects,
     )
-    # Of a thing which exists, the handler itself looks at the magic value.
+    # For an operation on an existing thing, the handler itself reads the magic value.
     member = handler.magic.member if handler.magic and not handler.magic.later else None
     if requested := requested_error(operation, member and _member(request, member)):
         raise requested

@@ -1,4 +1,4 @@
-"""The platform itself, without a network: sellers, their books, the clock, and what falls due."""
+"""The platform without a network: sellers, their data, the clock and due jobs."""
 
 import asyncio
 import os
@@ -40,42 +40,42 @@ from paymentsdk.sandbox._tenants import (
 from paymentsdk.sandbox._webhooks import DELIVERIES, WEBHOOKS, Webhooks
 from paymentsdk.sandbox._wire import Rejected
 
-#: What happens to the thing of an id when its moment has come; says what it did, or `None` for nothing.
+#: Handles the thing with the given id once it is due. Returns what happened, or `None` for nothing.
 Job: TypeAlias = Callable[[SellerContext, str], str | None]
-#: Operations of another program, and what handles each.
+#: Operations of another program, with their handlers.
 OwnHandlers: TypeAlias = Mapping[Operation[Never, object], Callable[[SellerContext, ParsedRequest[Never]], object]]
 
-#: What is said to a program that asks for what only a start decides.
+#: The message for a program that reads something that exists only after the start.
 NOT_STARTED = "the sandbox has not been started: use `async with Sandbox() as sandbox`"
-#: What a dashboard may see; the other documents are credentials.
+#: The tables whose documents a dashboard may show. The other documents are credentials.
 _SHOWN = frozenset({
     "orders", "preferences", "plans", "subscriptions", "invoices", "merchant_orders", "customers", "deliveries",
 })  # fmt: skip
 
-#: What falls due is committed in parts: in a file, a commit costs more than an invoice.
+#: Due jobs per commit. In a file, a commit takes longer than an invoice.
 _AT_ONCE = 100
-#: As many, while the event loop waits: some milliseconds.
+#: Due jobs per commit while the event loop waits, which takes a few milliseconds.
 _SLICE = 20
-#: How often one thing can be due at one moment: a job that schedules itself anew at its own would go on for ever.
+#: How often one job may run at one moment. A job that always schedules itself for its own moment would never end.
 _MOST_RUNS = 10_000
 _NOTHING = timedelta(0)
 
 
 class Platform:
-    """Everything that the sandbox does, in one process and from any thread.
+    """The sandbox without its server, in one process; usable from any thread.
 
     Args:
-        db: The file that keeps everything; without it, everything is in memory.
+        db: The file that keeps everything. By default, everything is in memory.
         seed: Makes identifiers and credentials repeatable.
-        policies: The policies of every seller who has none of their own.
-        handlers: By operation, those of another program.
-        jobs: By name, those of another program.
-        tenant: The options of `create_tenant` that the first seller has.
+        policies: The policies of all sellers without their own.
+        handlers: The handlers of another program, by operation.
+        jobs: The jobs of another program, by name.
+        tenant: The options of `create_tenant` for the first seller.
 
     Raises:
         OSError: The file cannot be used.
-        ValueError: A policy or an option is unknown or has a value that it may not have; a handler or a job is no
-            function, or is a coroutine function.
+        ValueError: A policy or an option is unknown or has an invalid value; a handler or a job is not a function, or
+            is a coroutine function.
     """
 
     def __init__(
@@ -103,44 +103,44 @@ class Platform:
         tables = (*TABLES, WEBHOOKS, DELIVERIES)
         self.store: Store = Store(tables, db)  # type: ignore[arg-type]  # each table is read with its own Struct
         self.webhooks: Webhooks = Webhooks(self.store, self.faults, self._context_of)
-        """The webhooks that notifications are delivered to, and the deliveries."""
+        """The webhooks that notifications are delivered to, and their deliveries."""
         self.jobs: Mapping[str, Job] = {**JOBS, **self.webhooks.jobs, **(jobs or {})}
         with self.store.opening():
             stored: dict[str, object] = self.store.setting("policies", {})
-            # What is asked for at a start wins over what was changed before it.
+            # Arguments of the start win over policies that an earlier sandbox changed.
             self.policies: Policies = Policies().merged({**stored, **(policies or {})})
-            """The policies in force for every seller who has none of their own."""
+            """The policies in force for all sellers without their own."""
             starts = self.store.setting("starts", 0) + 1
             self.store.keep_setting("starts", starts)
-            # Another seed for every start: identifiers must not come again in a file that lives on.
+            # Every start has another seed, so that identifiers in a kept file never repeat.
             self.ids: Ids = Ids(f"{os.urandom(16).hex() if seed is None else seed}/{starts}")
             self.clock: Clock = Clock(self.store.setting("clock", ClockState()), self._move_clock)
-            """The clock that every rule goes by, unless a seller's own clock was moved."""
+            """The clock of the sandbox. It applies to every seller whose own clock was not moved."""
             self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
             self.webhooks.load()
         self._catching_up = asyncio.Lock()
         self._snapshots: dict[str, Snapshot] = {}
 
     def close(self) -> None:
-        """Let go of the file, and forget all snapshots."""
+        """Close the file, and discard all snapshots."""
         self.store.close()
         for name in [*self._snapshots]:
             self._forget(name)
 
     def bind(self, base_url: str, public_url: str | None = None) -> None:
-        """Be at *base_url*; links lead there or to *public_url*, also those that were kept from an earlier start."""
+        """Set the address of the server. Links, also stored ones, lead to *public_url* or else to *base_url*."""
         self._base_url = base_url
         self.store.links = public_url or base_url
 
     @property
     def base_url(self) -> str:
-        """The address that it listens on."""
+        """The address that the server listens on."""
         if not self._base_url:
             raise RuntimeError(NOT_STARTED)
         return self._base_url
 
     def set_clock(self, to: Callable[[], ClockState]) -> None:
-        """Put the clock where *to* says, without what falls due: the next request does that before its own."""
+        """Set the clock to the result of *to*. The next request runs the due jobs before its own work."""
         with self.store.locked():
             self.clock.state = state = to()
             self.store.keep_setting("clock", state)
@@ -152,7 +152,7 @@ class Platform:
             return tuple(self.run_due())
 
     def now(self, tenant: Tenant | None = None) -> datetime:
-        """Return the moment by the clock of *tenant*, UTC; by the clock of the sandbox without one."""
+        """Return the current moment in UTC, by the clock of *tenant*; by default, by the clock of the sandbox."""
         return self.clock.now() + self.ahead(tenant)
 
     def ahead(self, tenant: Tenant | None) -> timedelta:
@@ -160,12 +160,12 @@ class Platform:
         return self._ahead.get(tenant.user_id, _NOTHING) if tenant else _NOTHING
 
     def advance(self, tenant: Tenant, duration: timedelta | str) -> tuple[ClockEvent, ...]:
-        """Move the clock of *tenant* alone forward by *duration* (a ``timedelta``, or text such as ``PT15M``).
+        """Move the clock of *tenant* alone forward by *duration*: a ``timedelta``, or text such as ``PT15M``.
 
-        What falls due for this seller meanwhile happens at its own moment, in time order. Other sellers do not notice.
+        This seller's due jobs run at their own moments, in time order. Other sellers are not affected.
 
         Returns:
-            What happened to this seller.
+            The events of this seller.
 
         Raises:
             ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
@@ -177,7 +177,7 @@ class Platform:
             return tuple(event for event in self.run_due() if event.tenant == tenant.user_id)
 
     def set_ahead(self, tenant: Tenant, duration: timedelta | str) -> None:
-        """Move the clock of *tenant* forward without what falls due: the next request does that before its own."""
+        """Move the clock of *tenant* forward. The next request runs the due jobs before its own work."""
         with self.store.locked():
             length = read_advance(duration, self.now(tenant))
             ahead = {**self._ahead, tenant.user_id: self.ahead(tenant) + length}
@@ -191,7 +191,7 @@ class Platform:
         self.feed.publish(Event(kind="changed", tenant=None, document=Changed(subject)))
 
     def context(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> SellerContext:
-        """Return *tenant*'s context as it is *now*, by the clock of the sandbox."""
+        """Return the context of *tenant* at *now*, by the clock of the sandbox; by default, at the current moment."""
         ahead = self.ahead(tenant)
         return SellerContext(
             tenant=tenant,
@@ -211,7 +211,7 @@ class Platform:
         return self.context(tenant or self.default_tenant())
 
     def policies_of(self, tenant: Tenant) -> Policies:
-        """Return the policies that hold for *tenant*."""
+        """Return the policies that apply to *tenant*."""
         return self.policies.merged(tenant.policies) if tenant.policies else self.policies
 
     def _publish(self, table: str, tenant: int, document: Struct) -> None:
@@ -221,8 +221,8 @@ class Platform:
             self.feed.publish(Event(kind=table, tenant=tenant, document=document))
 
     def run_due(self, until: datetime | None = None) -> Sequence[ClockEvent]:
-        """Do everything that is due up to *until* (now by default), each thing at its own moment, in time order."""
-        # Alone from here on: after a restore by another thread, what was due by the old time is not.
+        """Run all jobs due up to *until* (by default, now), each at its own moment, in time order."""
+        # The lock is held to the end: a restore by another thread changes which jobs are due.
         with self.store.locked():
             until = until or self.clock.now()
             if not self.store.is_due(until):
@@ -234,26 +234,26 @@ class Platform:
             return happened
 
     async def catch_up(self) -> Sequence[ClockEvent]:
-        """Do everything that is due by now, in time order, with breaks in which the event loop goes on.
+        """Run all jobs that are due now, in time order, with breaks for the event loop.
 
-        A request that comes in a break waits until all is done: none sees a part of what was due.
+        A request that arrives during a break waits until all jobs are done. It never sees a part of them.
         """
         if not (self._catching_up.locked() or self.store.is_due(self.clock.now())):
             return ()
         happened: list[ClockEvent] = []
         runs: Counter[Due] = Counter()
         async with self._catching_up:
-            # By the clock as it then stands: after a restore in a break, what was due by the old time is not.
+            # Each round reads the clock again: a restore during a break changes which jobs are due.
             while True:
                 if not self._run_some(self.clock.now(), _SLICE, happened, runs):
                     return happened
                 await asyncio.sleep(0)
 
     def _run_some(self, until: datetime, most: int, happened: list[ClockEvent], runs: Counter[Due]) -> bool:
-        """Do the next things that are due, count their *runs*, and add what *happened*; say whether there may be more.
+        """Run the next due jobs, count their *runs*, add to *happened*, and return whether more may be due.
 
         Raises:
-            RuntimeError: A job has failed, or schedules itself at its own moment, again and again.
+            RuntimeError: A job failed, or always schedules itself for its own moment.
         """
         with self.store.transaction():
             for _ in range(most):
@@ -262,24 +262,24 @@ class Platform:
                     return False
                 runs[due] += 1
                 if runs[due] > _MOST_RUNS:
-                    raise RuntimeError(f"the job {due.kind} of {due.id} has no end: it is due again at its own moment")
+                    raise RuntimeError(f"the job {due.kind} of {due.id} never ends: it is due again at the same moment")
                 if event := self._run(due):
                     happened.append(event)
         return True
 
     def _run(self, due: Due) -> ClockEvent | None:
         tenant, job = self.store.get(TENANTS, str(due.tenant)), self.jobs.get(due.kind)
-        if tenant is None or job is None:  # A file may know of jobs of a program that does not run it now.
+        if tenant is None or job is None:  # A file can have jobs of another program.
             return None
         context = self.context(tenant, now=due.at)
         try:
             kind = job(context, due.id)
             return ClockEvent(at=context.now, kind=kind, tenant=due.tenant, id=due.id) if kind else None
-        except (ValueError, Rejected) as error:  # It is not about the request that comes just now.
+        except (ValueError, Rejected) as error:  # The current request did not cause it.
             raise RuntimeError(f"the job {due.kind} failed: {error!r}") from error
 
     def create_tenant(self, **options: Unpack[TenantOptions]) -> Tenant:
-        """Make another seller, with an application, tokens, points of sale and a plan.
+        """Create another seller, with an application, tokens, points of sale and a plan.
 
         Args:
             **options: The fields of `TenantRequest`: ``country``, ``external_pos_ids``, ``marketplace``,
@@ -287,7 +287,7 @@ class Platform:
                 ``client_id``, ``client_secret``, ``access_token``.
 
         Raises:
-            ValueError: An option, a policy or an application is unknown, or has a value that it may not have.
+            ValueError: An option, a policy or an application is unknown or has an invalid value.
         """
         return self._create_tenant(msgspec.convert(options, TenantRequest))
 
@@ -300,26 +300,26 @@ class Platform:
             return with_valid_grants(context)
 
     def create_plan(self, request: PlanRequest, tenant: Tenant | None = None) -> Plan:
-        """Make a plan of *tenant* (the first seller by default): the platform has no operation that does.
+        """Create a plan of *tenant* (by default, of the first seller). The platform has no operation for this.
 
         Raises:
-            ValueError: A field of *request* has a value that it may not have.
+            ValueError: A field of *request* has an invalid value.
         """
-        # Structs check nothing when Python makes them, and nobody could subscribe to a plan with a billing day of 99.
+        # Struct constructors check nothing, and a plan with billing day 99 could have no subscription.
         msgspec.convert(msgspec.to_builtins(request, builtin_types=(Decimal,)), type(request))
         with self.store.transaction():
             return plans.make(self.context(tenant or self.default_tenant()), request)
 
     def provision(self, *, orders: int, days: int = 30, tenant: Tenant | None = None) -> None:
-        """Make many paid orders at once, for searches, walks and reconciliation to find: 100,000 in ten seconds.
+        """Create many paid orders in one step, for searches, walks and reconciliation: 100,000 take ten seconds.
 
-        Each is created and paid as by the API, with its merchant order and its lines of the ledger; the first *days*
-        ago, the others evenly since, with references from `provisioned-1` on and amounts from 1.00 to 999.99.
+        Each order is created and paid as by the API, with its merchant order and its ledger lines. The first one is
+        *days* old, and the others follow evenly. References count from `provisioned-1`; amounts are 1.00 to 999.99.
 
         Args:
-            orders: How many, up to 1,000,000.
-            days: How far back they reach, up to 3650; a search sees 90.
-            tenant: Whose they are; the first seller's by default.
+            orders: The number of orders, up to 1,000,000.
+            days: The age of the oldest order in days, up to 3650. A search returns the last 90 days.
+            tenant: The seller of the orders; by default, the first seller.
 
         Raises:
             ValueError: A number is out of its bounds.
@@ -329,48 +329,48 @@ class Platform:
             pass
 
     def default_tenant(self) -> Tenant:
-        """Return the first seller, or the one with the pinned token, with valid grants; make one if there is none."""
+        """Return the first seller, or the seller with the pinned token, with valid grants. Create one if necessary."""
         with self.store.transaction():
             first = first_tenant(self.store, self._first_request)
             return with_valid_grants(self.context(first)) if first else self._create_tenant(self._first_request)
 
     def _pinned(self, tenant: Tenant) -> Tenant:
-        """Return the first seller *tenant* with the token of this start, which may have been revoked in an earlier one.
+        """Return the first seller *tenant* with this start's token, which an earlier sandbox may have revoked.
 
         Raises:
-            ValueError: The file has the seller with other options than this start asks for.
+            ValueError: The seller in the file has other options than this start.
         """
         for name in self._first.keys() - {"access_token"}:
             if getattr(tenant, name) != getattr(self._first_request, name):
-                raise ValueError(f"the file has the seller with another {name}; use another file, or the old {name}")
+                raise ValueError(f"the seller in the file has another {name}; use another file, or the old {name}")
         token = self._first_request.access_token
         return pin(self.context(tenant), token) if token else tenant
 
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
-        """Return *tenant* as they are now, with grants that can be used."""
+        """Return the current state of *tenant*, with valid grants."""
         with self.store.transaction():
             return with_valid_grants(self.context(self.find_tenant(tenant.user_id) or tenant))
 
     def find_tenant(self, user_id: int | str | None) -> Tenant | None:
-        """Return the seller *user_id*; the first one by default."""
+        """Return the seller with *user_id*; by default, the first seller."""
         return self.default_tenant() if user_id is None else self.store.get(TENANTS, str(user_id))
 
     def describe(self, tenant: Tenant | None = None) -> SandboxInfo:
-        """Return what a program needs to know to act for *tenant*; for the first seller by default.
+        """Return what a program needs to act for *tenant* (by default, for the first seller).
 
-        Credentials that are spent, were revoked or have expired are replaced by new ones.
+        Credentials that are spent, revoked or expired are replaced with new ones.
         """
         able = self.with_valid_grants(tenant) if tenant else self.default_tenant()
         return msgspec.convert({**asdict(able), "base_url": self.base_url}, SandboxInfo)
 
     def authorize(self, tenant: Tenant | None = None) -> str:
-        """Have *tenant* (the first seller by default) consent once more: a new code, valid for 10 minutes."""
+        """Return a new authorization code of *tenant* (by default, of the first seller), valid for 10 minutes."""
         with self.store.transaction():
             seller = tenant or self.default_tenant()
             return make_grant(self.context(seller), "code", seller.scope).secret
 
     def promise_discount(self, code: str, tenant: Tenant | None = None) -> Tenant:
-        """Promise a discount: wallet payments of *tenant* (the first seller by default) may use *code* from now on."""
+        """Allow *code* as a discount for wallet payments of *tenant* (by default, of the first seller) from now on."""
         with self.store.transaction():
             seller = tenant or self.default_tenant()
             seller = self.find_tenant(seller.user_id) or seller
@@ -378,7 +378,7 @@ class Platform:
             return self.context(seller).put(TENANTS, replace(seller, discount_promises=promises))
 
     def revoke(self, token: str) -> bool:
-        """End a token, a refresh token or a code at once; say whether there was one."""
+        """End a token, a refresh token or a code immediately, and return whether it existed."""
         with self.store.transaction():
             grant = self.store.get(GRANTS, token)
             if grant is not None:
@@ -386,10 +386,10 @@ class Platform:
         return grant is not None
 
     def change_policies(self, changes: Mapping[str, object]) -> Policies:
-        """Set policies for every seller who has none of their own; with a file they outlive the process.
+        """Set policies for all sellers without their own. With a file, the change is permanent.
 
         Raises:
-            ValueError: A name is unknown, or a value is not one of those it may have.
+            ValueError: A name is unknown, or a value is not allowed.
         """
         with self.store.locked():
             self.policies = self.policies.merged(changes)
@@ -399,14 +399,14 @@ class Platform:
             return self.policies
 
     def ledger(self, tenant: int | None = None) -> list[Entry]:
-        """Return every effect so far, oldest first: of all sellers, or of the one with the user id *tenant*."""
+        """Return all ledger entries so far, oldest first: of all sellers, or of the seller with user id *tenant*."""
         self.run_due()
         return [msgspec.json.decode(line, type=Entry) for line in self.store.ledger(tenant)]
 
     def snapshot(self, name: str = "snapshot") -> None:
-        """Remember everything as it is under *name*, with clock, policies and faults.
+        """Save the current state under *name*, with clock, policies and faults.
 
-        Snapshots are in memory and end with the sandbox. An earlier snapshot of this name is replaced. Requests wait
+        Snapshots are in memory and end with the sandbox. An earlier snapshot with this name is replaced. Requests wait
         while everything is copied.
         """
         with self.store.locked():
@@ -422,28 +422,28 @@ class Platform:
             snapshot.documents.close()
 
     def restore(self, name: str = "snapshot") -> None:
-        """Make everything as it was at the snapshot *name*; faults that were cleared since are in force again.
+        """Restore the state of the snapshot *name*. Faults that were cleared since are in force again.
 
         Raises:
-            KeyError: There is no snapshot of this name.
+            KeyError: No snapshot has this name.
         """
         with self.store.locked():
             self._restore(self._snapshots[name])
 
     def save(self) -> bytes:
-        """Return a snapshot for a file: `load` makes everything as it is now, also in another sandbox.
+        """Return a snapshot as bytes for a file. `load` restores it, also in another sandbox.
 
-        It has the credentials of all sellers. Requests wait while everything is copied.
+        The bytes contain the credentials of all sellers. Requests wait while everything is copied.
         """
         snapshot = self._copied()
         with closing(snapshot.documents):
             return snapshot.to_bytes()
 
     def load(self, content: bytes) -> None:
-        """Make everything as it was when `save` returned *content*, or leave everything as it is.
+        """Restore everything from *content*, which `save` returned. After an error, nothing has changed.
 
         Raises:
-            ValueError: *content* is no snapshot, is damaged, or another version of the sandbox made it.
+            ValueError: *content* is not a snapshot, is damaged, or comes from another version of the sandbox.
         """
         snapshot = Snapshot.from_bytes(content)
         with closing(snapshot.documents):

@@ -1,6 +1,6 @@
-"""What the sandbox keeps: its documents, each with the columns that searches look at.
+"""The documents of the sandbox, each with the columns that searches use.
 
-In SQLite a kind of document is a `Table` with its JSON, and these columns beside it.
+In SQLite, a kind of document is a `Table`. Its rows have the JSON and these columns.
 """
 
 import re
@@ -27,7 +27,7 @@ from paymentsdk.resources.release_reports import ReleaseReport
 
 D = TypeVar("D", bound=Struct)
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
-#: A column, how it is compared, and with what; ``holds`` looks for a text within the column's.
+#: A column, a comparison and a value. ``holds`` finds the value as a part of the column's text.
 Condition: TypeAlias = tuple[str, Comparison, object]
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -39,13 +39,14 @@ class Table(Generic[D]):
     """A kind of document.
 
     Args:
-        name: What the table is called.
+        name: The name of the table.
         form: The Struct.
-        key: Its identifier; no seller has two of one key.
-        columns: What searches look at, taken from the document.
-        dates: The columns that searches sort by and bound; what has no date is found by none, and has no other either.
-        rebase_links: Returns a document with links that lead to the address, where the sandbox is now.
-        cached: Whether documents are kept decoded: each request needs them, and few requests change them.
+        key: Returns the identifier of a document, which is unique per seller.
+        columns: The columns for searches, taken from the document.
+        dates: The columns that searches sort by and bound. Searches do not find a document whose dates are None; either
+            all of its dates are None or none is.
+        rebase_links: Returns the document with links to the given address.
+        cached: Whether documents are kept decoded. It pays off if each request reads them and few requests change them.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Table(Generic[D]):
         self._form = form
         names = ("tenant", "key", *self.columns, "document")
         changes = ", ".join(f"{column} = excluded.{column}" for column in names[2:])
-        # The names in these statements are this module's own; every value is bound.
+        # The names in these statements are this module's own. Every value is bound.
         self.put: str = (
             f"INSERT INTO {name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
             f"ON CONFLICT (key, tenant) DO UPDATE SET {changes}"
@@ -80,24 +81,24 @@ class Table(Generic[D]):
             f"CREATE INDEX IF NOT EXISTS {name}_tenant ON {name} (tenant, seq);"
         )
         for column in self.columns:
-            # With the order in it, an index finds a page without looking at all documents, and nothing has to be
-            # sorted. With all dates, it tells alone which rows a search by them has.
+            # An index that contains the sort order finds a page without scanning or sorting all documents. With all
+            # dates, it covers a search by them.
             order = ["seq", *(date for date in dates if date != column)] if column in dates else [*dates[:1], "seq"]
             index = f"{name}_{column} ON {name} (tenant, {', '.join([column, *order])})"
-            # Whatever is asked of a column, one without a value is not the response.
+            # No search finds rows without a value.
             self.create += f"CREATE INDEX IF NOT EXISTS {index} WHERE {column} IS NOT NULL;"
 
     @cached_property
     def decode(self) -> Callable[[bytes], D]:
-        """Read a document. Made at first use: no program reads all kinds of documents, and each takes a millisecond."""
+        """The function that reads a document. It is made at first use: making one takes a millisecond."""
         return msgspec.json.Decoder(self._form).decode
 
     def values(self, document: D) -> list[object]:
-        """Return the columns of *document*, as SQLite keeps them."""
+        """Return the columns of *document* in the form that SQLite stores."""
         return [as_column(value(document)) for value in self.columns.values()]
 
     def check_column(self, name: str) -> None:
-        """Reject a column that there is not: they are looked up, and never taken from a request."""
+        """Reject an unknown column: a column's name becomes a part of a statement."""
         if name not in self.columns:
             raise KeyError(name)
 
@@ -108,25 +109,25 @@ class Table(Generic[D]):
         for column, comparison, value in conditions:
             self.check_column(column.lstrip("+"))
             if comparison not in {"=", "<>", "holds"} and not isinstance(value, datetime | str):
-                raise TypeError(f"{column} is compared as text: of numbers such as {value!r} that is another order")
+                raise TypeError(f"{column} is compared as text, which orders numbers such as {value!r} differently")
             parts.append(f"instr({column}, ?)" if comparison == "holds" else f"{column} {comparison} ?")
             values.append(as_column(value))
         return (" WHERE " + " AND ".join(parts)) if parts else "", values
 
 
 class Documents(Table[D]):
-    """Documents that handlers of your own keep: one for each seller and key, in the transaction of the request.
+    """Documents of your own handlers: one per seller and key, stored in the transaction of the request.
 
     Args:
-        name: What they are called, such as ``"tills"``: a word of small letters, digits and ``_``.
-        form: Their Struct.
-        key: Tells documents apart, such as ``lambda till: till.id``.
-        columns: What `page_of`, and `find` and `count` of a `SellerContext`, may ask for, by name: each takes the value
-            from a document. Moments are compared as such, and everything else as text: a number can be equal to one,
-            but is neither below nor above it.
+        name: The name of the documents, such as ``"tills"``: a word of small letters, digits and ``_``.
+        form: The Struct of a document.
+        key: Returns the key of a document, such as ``lambda till: till.id``.
+        columns: The columns that `page_of`, and `find` and `count` of a `SellerContext`, may use. Each takes its value
+            from a document. Moments are compared as moments, everything else as text: a number can be equal to another,
+            but not below or above it.
 
     Raises:
-        ValueError: The name, or that of a column, cannot be used.
+        ValueError: The name of the documents or of a column is not such a word.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Documents(Table[D]):
 
 
 def as_column(value: object) -> object:
-    """Return *value* as SQLite keeps it: moments as microseconds since 1970."""
+    """Return *value* in the form that SQLite stores: moments as microseconds since 1970."""
     if isinstance(value, datetime):
         return (value - EPOCH) // MICROSECOND
     return None if value is None else str(value)
@@ -153,51 +154,51 @@ def as_column(value: object) -> object:
 CURRENCIES = {"AR": "ARS", "BR": "BRL", "CL": "CLP", "UY": "UYU"}
 #: The currency of a seller in any other country.
 OTHER_CURRENCY = "USD"
-#: The buyer that everything is paid by, unless another is named.
+#: The default buyer.
 DEFAULT_PAYER = 100_000_001
 
 
 class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """A seller with their application, and everything that a test needs to act for them."""
+    """A seller with an application, and everything that a test needs to act for them."""
 
     user_id: int
-    """The seller."""
+    """The user id of the seller."""
     country: str
-    """Two capitals; the currency and the site follow from it."""
+    """Two capital letters. The currency and the site follow from it."""
     currency: str
-    """The currency of their amounts, unless an item of a preference or a plan names another."""
+    """The currency of amounts, unless an item of a preference or a plan names another."""
     client_id: str
-    """Their application."""
+    """The id of the application."""
     client_secret: str
-    """Its secret."""
+    """The secret of the application."""
     public_key: str
-    """Its public key."""
+    """The public key of the application."""
     access_token: str
-    """A token made without OAuth: a `marketplace_fee` is rejected with it."""
+    """A token made without OAuth. A `marketplace_fee` is rejected with it."""
     authorization_code: str
-    """Good for one token, for 10 minutes."""
+    """An authorization code, valid for one token and for 10 minutes."""
     refresh_token: str
-    """Good for one refresh."""
+    """A refresh token, valid for one refresh."""
     external_pos_id: str
-    """Their first point of sale."""
+    """The first point of sale."""
     external_pos_ids: tuple[str, ...]
-    """All of them."""
+    """All points of sale."""
     plan_id: str
     """A plan to subscribe to."""
     marketplace: str | None
-    """The marketplace of their application, if it has one."""
+    """The marketplace of the application, if it has one."""
     scope: str
-    """What their application may do."""
+    """What the application may do."""
     redirect_uri: str | None = None
-    """Where codes are sent; checked only when there is one."""
+    """The address that codes are sent to. It is checked only if it is set."""
     policies: dict[str, object] = {}
-    """Their own, by name."""
+    """The seller's own policies, by name."""
     discount_promises: tuple[str, ...] = ()
     """The discount codes that wallet payments may use."""
     compliant: bool = True
-    """Whether their identity is validated."""
+    """Whether the seller's identity is validated."""
     cash_withdrawals: bool = True
-    """Whether they are authorized for orders with cash withdrawals."""
+    """Whether the seller is authorized for orders with cash withdrawals."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset(
         {"client_secret", "access_token", "authorization_code", "refresh_token"}
@@ -205,7 +206,7 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
 
     @property
     def application_number(self) -> int:
-        """The application as a number, as plans have it; a pinned one may have a name."""
+        """The application as a number, as in plans. A pinned application may have a name, which is hashed."""
         return int(self.client_id) if self.client_id.isdecimal() else crc32(self.client_id.encode())
 
 
@@ -217,48 +218,48 @@ class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
     kind: str
     """`access`, `refresh` or `code`."""
     user_id: int
-    """The seller that it was given by."""
+    """The user id of the seller who granted it."""
     scope: str
     """What it allows, separated by spaces."""
     expires_at: datetime
-    """When it ends."""
+    """When it expires."""
     oauth: bool = True
-    """Whether it came out of an authorization."""
+    """Whether it comes from an authorization."""
     spent: bool = False
-    """Whether it was used, and can be used once only."""
+    """Whether it was used, if it is valid only once."""
     revoked: bool = False
-    """Whether it was ended before its time."""
+    """Whether it was revoked before it expired."""
     access_token: str | None = None
-    """The access token that a refresh token came with."""
+    """The access token that a refresh token was issued with."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"secret", "access_token"})
 
 
 class OrderRecord(Struct, frozen=True, kw_only=True):
-    """An order, when it expires, and the idempotency key of the refund that is processing."""
+    """An order, its expiry, and the idempotency key of the refund that is processing."""
 
     order: Order
     """The order."""
     expires_at: datetime
-    """When it expires unless it is paid or canceled."""
+    """When it expires if it is not paid or canceled."""
     refund_key: str | None = None
     """The key of the refund that is processing."""
 
 
 class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
-    """A merchant order, and what it came from: the id of an order or of a preference."""
+    """A merchant order and its source: the id of an order or of a preference."""
 
     merchant_order: MerchantOrder
     """The merchant order."""
     source: str
-    """The id of the order or preference that it came from."""
+    """The id of the order or preference that it belongs to."""
     sponsor_id: Id | None = None
     """The sponsor of the preference."""
     deleted: bool = False
-    """Whether a fault has it vanish from searches."""
+    """Whether a fault hides it from searches."""
 
 
-#: The states of a subscription: it goes on, it has had all invoices of its plan, or somebody has ended it.
+#: The states of a subscription: it continues, all invoices of its plan are done, or it was ended.
 AUTHORIZED = "authorized"
 FINISHED = "finished"
 CANCELED = "canceled"
@@ -268,19 +269,19 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """A buyer's subscription to a plan."""
 
     id: str
-    """What invoices call `preapproval_id`."""
+    """The id, which invoices call `preapproval_id`."""
     plan_id: str
     """The plan."""
     payer_id: int
     """The buyer."""
     external_reference: str | None = None
-    """The integrator's own name for it."""
+    """The integrator's name for it."""
     status: str = AUTHORIZED
     """`authorized`, `finished` or `canceled`."""
     rejections: int = 0
     """How many of the next attempts to collect are rejected; -1 for all."""
     invoices: int = 0
-    """How many invoices it has had."""
+    """How many invoices it has had so far."""
     started: datetime
     """When it began."""
 
@@ -291,10 +292,10 @@ class InvoiceRecord(Struct, frozen=True, kw_only=True):
     invoice: Invoice
     """The invoice."""
     payer_id: int
-    """Who pays it."""
+    """The payer."""
 
 
-#: What a line of the ledger can be about.
+#: What a line of the ledger is about.
 EntryKind: TypeAlias = Literal[
     "order_created",
     "order_canceled",
@@ -319,37 +320,37 @@ class Entry(Struct, frozen=True, kw_only=True):
     """A line of the ledger: one effect."""
 
     at: datetime
-    """When, by the clock of the sandbox."""
+    """The moment, by the seller's clock."""
     tenant: int
     """The seller."""
     kind: str
-    """What it is about: `order_created`, `payment`, ... (`EntryKind`), or a word of a handler of your own."""
+    """What happened: `order_created`, `payment`, ... (`EntryKind`), or a word of your own handler."""
     amount: Decimal
-    """The money that moved: to the seller, or back when it is below zero; 0 where none did."""
+    """The money that moved to the seller; below zero if it moved back, and 0 if none moved."""
     currency: str
-    """Its currency."""
+    """The currency of the amount."""
     id: str
-    """What was made or moved: the payment, the refund, the order."""
+    """The id of the payment, refund, order or other thing."""
     order_id: str
     """The order, preference, invoice or wallet payment that it belongs to."""
     external_reference: str | None = None
-    """The integrator's own name for that."""
+    """The integrator's name for the order, preference, invoice or wallet payment."""
     idempotency_key: str | None = None
-    """The key of the request that did it."""
+    """The idempotency key of the request."""
 
 
 def order_link(base_url: str, order_id: str) -> str:
-    """Return where the QR code of an order leads."""
+    """Return the link in the QR code of an order."""
     return f"{base_url}/qr/{order_id}"
 
 
 def preference_link(base_url: str, preference_id: str) -> str:
-    """Return the checkout of a preference."""
+    """Return the link to the checkout of a preference."""
     return f"{base_url}/checkout/{preference_id}"
 
 
 def plan_link(base_url: str, plan_id: str) -> str:
-    """Return where buyers subscribe to a plan."""
+    """Return the link where buyers subscribe to a plan."""
     return f"{base_url}/subscriptions/{plan_id}"
 
 

@@ -1,4 +1,4 @@
-"""Files in TOML that a sandbox begins with; what is wrong in one is named with its line and key.
+"""TOML files that a sandbox starts with. Errors name the file, the line and the key.
 
 A seed file has sellers with their plans and webhooks, policies, faults and the clock.
 """
@@ -36,29 +36,29 @@ _PART = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 
 
-class InvalidFile(ValueError):  # noqa: N818 - it says what is wrong, as `RequestInvalid` does
-    """A file cannot be used: the text names the file, the line and the key."""
+class InvalidFile(ValueError):  # noqa: N818 - named like `RequestInvalid`
+    """A file cannot be used. The text names the file, the line and the key."""
 
 
 class ClockSeed(ControlStruct):
-    """Where the clock stands at first."""
+    """The clock at the start."""
 
     frozen_at: Moment | None = None
-    """The moment that it is frozen at, with its offset."""
+    """The moment to freeze the clock at, with its offset."""
     frozen: bool = False
-    """Whether it stands still as it is."""
+    """Whether to freeze the clock at the current moment."""
 
 
 class TenantSeed(TenantRequest):
-    """A seller to make, with plans and webhooks."""
+    """A seller to create, with plans and webhooks."""
 
     plans: tuple[PlanRequest, ...] = ()
-    """Their plans, beside the one that each seller has."""
+    """Plans in addition to the first plan of each seller."""
     webhooks: tuple[WebhookRequest, ...] = ()
-    """Where notifications about them are sent."""
+    """Where notifications about the seller are sent."""
 
     def options(self) -> dict[str, Any]:
-        """Return what `Sandbox.create_tenant` makes the seller with."""
+        """Return the options of `Sandbox.create_tenant` for the seller."""
         options = {option.name: option.default for option in fields(TenantRequest)}
         return {name: value for name in options if (value := getattr(self, name)) not in (options[name], {})}
 
@@ -67,17 +67,17 @@ class Seed(ControlStruct):
     """A seed file."""
 
     policies: dict[str, object] = field(default_factory=dict)
-    """Policies for every seller who has none of their own."""
+    """Policies for all sellers without their own."""
     clock: ClockSeed = field(default_factory=ClockSeed)
-    """Where the clock stands at first."""
+    """The clock at the start."""
     tenants: tuple[TenantSeed, ...] = ()
-    """The sellers; the first is the one that a sandbox always has."""
+    """The sellers. The first entry describes the sandbox's first seller."""
     faults: tuple[FaultRule, ...] = ()
-    """What goes wrong."""
+    """The faults in force at the start."""
 
     @property
     def first(self) -> Mapping[str, object]:
-        """What the first seller is made with."""
+        """The options of the first seller."""
         return self.tenants[0].options() if self.tenants else {}
 
 
@@ -85,17 +85,17 @@ class SeedFile:
     """A seed file, read and checked.
 
     Args:
-        path: Its name; without one, nothing is in it.
+        path: The path of the file; `None` for an empty seed.
 
     Raises:
-        InvalidFile: It is no TOML, has an unknown key, or a value that may not be there.
-        OSError: It cannot be read.
+        InvalidFile: The file is not TOML, or has an unknown key or an invalid value.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: str | None) -> None:
         self._path = path or ""
         self.seed: Seed = read_file(Seed, path) if path else Seed()
-        """What is in it."""
+        """The content of the file."""
         policies = [("$", self.seed.policies)]
         policies += [(f"$.tenants[{number}]", tenant.policies) for number, tenant in enumerate(self.seed.tenants)]
         for place, changes in policies:
@@ -104,10 +104,10 @@ class SeedFile:
                     Policies().merged({name: value})
 
     def plant(self, platform: Platform, first: Tenant, *, is_new: bool) -> None:
-        """Put the faults in force, and in a new store make the sellers, whole or not at all; *first* is there already.
+        """Add the faults and, in a new store, create all sellers in one transaction. *first* exists already.
 
         Raises:
-            InvalidFile: A value does not fit what is there, such as a fault of an unknown operation.
+            InvalidFile: A value does not fit the sandbox, such as a fault of an unknown operation.
         """
         for number, rule in enumerate(self.seed.faults):
             with blaming(self._path, f"$.faults[{number}]"):
@@ -124,15 +124,15 @@ class SeedFile:
 
 
 def read_file(form: type[T], path: str) -> T:
-    """Return the file *path*, in TOML, as *form*.
+    """Return the content of the TOML file *path* as *form*.
 
     Raises:
-        InvalidFile: It is no TOML, has an unknown key, or a value that may not be there.
-        OSError: It cannot be read.
+        InvalidFile: The file is not TOML, or has an unknown key or an invalid value.
+        OSError: The file cannot be read.
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # Of TOML, with the line; or of UTF-8.
+    except ValueError as error:  # An error of TOML, with its line, or of UTF-8.
         raise InvalidFile(f"{path}: {error}") from None
     try:
         return read_command(form, msgspec.json.encode(tables))
@@ -150,9 +150,9 @@ def read_file(form: type[T], path: str) -> T:
 
 @contextmanager
 def blaming(path: str, place: str, names: Sequence[str] = ()) -> Iterator[None]:
-    """Raise what is rejected inside as an `InvalidFile` at *place* of the file *path*.
+    """Raise rejections inside the block as an `InvalidFile` at *place* of the file *path*.
 
-    If *names* are given, the last part of *place* has to be one of them.
+    If *names* are given, the last part of *place* must be one of them.
     """
     place, _, name = place.rpartition(".") if names else (place, "", "")
     if name and name not in names:
@@ -166,7 +166,7 @@ def blaming(path: str, place: str, names: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _invalid(path: str, place: str, reason: str, names: Sequence[str] = ()) -> InvalidFile:
-    """Return the error of the file *path* about *place*; *names* are the keys that may stand there."""
+    """Return the error about *place* in the file *path*; *names* are the keys that are allowed there."""
     key = place.removeprefix("$").removeprefix(".")
     if unknown := _UNKNOWN.match(reason):
         place += f".{unknown[1]}"
@@ -181,11 +181,11 @@ def _invalid(path: str, place: str, reason: str, names: Sequence[str] = ()) -> I
 
 
 def _line_of(text: str, parts: Sequence[str | int]) -> int:
-    """Return the line that the part of a document begins at, or what it is missing in."""
+    """Return the line where a part of the document begins. For a missing part, the line of its parent."""
     lines = text.splitlines(keepends=True)
 
     def read(end: int) -> tuple[int, object]:
-        """Return what the first lines say, and how many they are: *end* or fewer, where a value goes on."""
+        """Return the content of the first *end* lines, or of fewer if a value continues, and the number of lines."""
         while True:
             try:
                 return end, tomllib.loads("".join(lines[:end]))

@@ -1,4 +1,4 @@
-"""The sandbox as a server: in this event loop, or in a thread of its own."""
+"""The sandbox as a server, in the running event loop or in its own thread."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
 from paymentsdk.sandbox._records import TENANTS, Tenant
 from paymentsdk.sandbox._seed import SeedFile
 
-#: Seconds that requests have to end when the server stops; hangs and drips are ended before.
+#: Seconds that requests have to end when the server stops. Hanging and dripping responses are ended first.
 _GRACE = 0.5
-#: Seconds that a connection stays without a whole request: before the first, between two, and in the headers of one.
-#: Clients keep idle connections for less: none sends where it is just being closed.
+#: Seconds that a connection stays open without a complete request: before the first, between two, or in the headers.
+#: Clients close idle connections earlier, so that they do not send on a connection that is being closed.
 _IDLE = 60.0
 _LARGEST_PORT = 65_535
-#: What clients do wrong below HTTP: for programs that read this log, and not for the terminal.
+#: Broken HTTP from clients. It is for programs that read this log, not for the terminal.
 _log = logging.getLogger("paymentsdk.sandbox.http")
 _log.addHandler(logging.NullHandler())
 
 
 def _without_content(record: logging.LogRecord) -> bool:
-    """Say that a request was no HTTP, and not what was in it: any of its lines may be a token."""
+    """Log that a request was not HTTP, without its content: any of its lines may be a token."""
     if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
         record.exc_info = None
     return True
@@ -47,7 +47,7 @@ _log.addFilter(_without_content)
 
 
 class Sandbox(Platform):
-    """The platform on localhost, with a seller to begin with.
+    """The platform on localhost, with one seller at the start.
 
     ::
 
@@ -56,53 +56,55 @@ class Sandbox(Platform):
                 order = await client.orders.create(...)
                 sandbox.buyer.pay(order)
 
-    It is a `Platform`: more sellers, plans, the ledger, policies and snapshots are there. Everything but ``start`` and
-    ``stop`` may be used from any thread. A stopped sandbox cannot be started again, and
-    any use that needs its books raises ``RuntimeError``.
+    The sandbox is a `Platform`, which has the methods for more sellers, plans, the ledger, policies and snapshots. You
+    can use everything except ``start`` and ``stop`` from any thread. A stopped sandbox cannot be started again. Its
+    data is closed then: using it raises ``RuntimeError``.
 
     Args:
-        host: The address to listen on; an address that other machines can reach also needs ``public``.
-        port: The port; 0 for any that is free.
+        host: The address to listen on. An address that other machines can reach also needs ``public``.
+        port: The port; 0 for any free port.
         db: The file that keeps everything across restarts and kills, except faults, snapshots and the list of requests.
-            Without it, everything is in memory.
-        seed: Makes identifiers, credentials and random choices repeatable; an access token also says when it was made.
-        policies: By name, for as long as the sandbox runs; see `Policies`. They win over policies in ``db``,
-            which were changed while an earlier sandbox ran, and do not replace them there.
-        frozen_at: Freeze the clock at this moment: since 1970, ten years ahead at most, and with a time zone.
-        frozen: Freeze the clock as it stands.
-        public: Allow a host that other machines can reach. Nothing restricts what they can do.
-        live_tokens: Take ``APP_USR`` tokens as if they began with ``TEST``.
-        public_url: Where buyers reach the sandbox, behind a tunnel or, with a ``host`` such as 0.0.0.0, from other
-            machines: links and QR codes lead there, and pages opened there count as its own. Without it, links and
+            By default, everything is in memory.
+        seed: Makes identifiers, credentials and random choices repeatable. An access token also contains the time of
+            its creation.
+        policies: Values of policies, by name, for as long as the sandbox runs; see `Policies`. They win over policies
+            in ``db``, which were changed while an earlier sandbox ran, and do not replace them there.
+        frozen_at: Freeze the clock at this moment. It has a time zone, is not before 1970, and is at most ten years
+            ahead.
+        frozen: Freeze the clock at the current moment.
+        public: Allow a host that other machines can reach. They can do everything: the sandbox has no access control.
+        live_tokens: Accept ``APP_USR`` tokens as if they began with ``TEST``.
+        public_url: The address of the sandbox for buyers, behind a tunnel or, with a ``host`` such as 0.0.0.0, on
+            other machines. Links and QR codes lead there, and pages opened there count as the sandbox's own. By
+            default, links and codes lead to ``host``, or to this machine.
             codes lead to ``host``, or to this machine.
-        handlers: By operation, what your own package does with it: a function that takes a `SellerContext` and a
-            `ParsedRequest`, and returns the body of the response, or raises `Rejected`. Idempotency, faults, the checks
-            of the request and the OpenAPI document come with it. One with the name of an operation of the platform
-            takes its place.
-        jobs: By name, what happens to a thing of yours when its moment has come, as `SellerContext.schedule` said: a
-            function that takes a `SellerContext` of that moment and the id of the thing, and returns the kind of the
-            `ClockEvent`, or ``None`` if nothing happened. If it raises, or schedules itself at its own moment for ever,
-            every request fails until it does not. What a file has of jobs that are not given does not happen. One with
-            the name of a job of the platform takes its place.
-        authenticate: For clients that sign their requests: a function that takes each request as it came, and returns
-            the access token that its signature stands for, or ``None`` if it has none; it raises `Rejected` if the
-            signature is wrong.
-        allow_hosts: The hosts besides this machine that notifications may be delivered to, by name or address.
-        tenant: What ``create_tenant`` makes the first seller with, such as ``{"access_token": "TEST-ci"}``. With an
-            ``access_token``, the seller who has it in ``db`` is the first one.
-        seed_file: A file in TOML with sellers, their plans and webhooks, policies, faults and the clock. Arguments win
-            over it. In a ``db`` that has sellers, its ``tenants`` are not made again.
-        stubs: A file in TOML with endpoints beyond the contract: ``[[stubs]]`` with ``path``, ``method``, ``status``,
+        handlers: Your own functions, by operation. A function takes a `SellerContext` and a `ParsedRequest`, and
+            returns the body of the response or raises `Rejected`. The sandbox adds idempotency, faults, the checks of
+            the request and the OpenAPI document. A function for an operation of the platform replaces the platform's.
+        jobs: Your own functions for things that become due, by the name that `SellerContext.schedule` uses. A function
+            takes a `SellerContext` of that moment and the id of the thing. It returns the kind of the `ClockEvent`, or
+            ``None`` if nothing happened. If it raises, or always schedules itself for the same moment, every request
+            fails until that ends. Due jobs in ``db`` whose names are not given are skipped. A function with the name of
+            a job of the platform replaces it.
+        authenticate: Your own function for clients that sign their requests. It takes each request as it arrived and
+            returns the access token that the signature stands for, or ``None`` if there is no signature. It raises
+            `Rejected` if the signature is wrong.
+        allow_hosts: Hosts that notifications may be delivered to besides this machine, by name or address.
+        tenant: The options of ``create_tenant`` for the first seller, such as ``{"access_token": "TEST-ci"}``. With an
+            ``access_token``, the seller who has it in ``db`` is the first seller.
+        seed_file: A TOML file with sellers, their plans and webhooks, policies, faults and the clock. Arguments win
+            over it. Its ``tenants`` are not created again in a ``db`` that has sellers.
+        stubs: A TOML file with endpoints beyond the contract: ``[[stubs]]`` with ``path``, ``method``, ``status``,
             ``headers`` and ``body``.
-        beyond: ``"reads"`` serves the reads of `paymentsdk.beyond`, which the contract does not have; ``/openapi.json``
-            marks them as ``x-beyond-contract``. By default, none is served.
+        beyond: ``"reads"`` serves the reads of `paymentsdk.beyond`, which are not in the contract. ``/openapi.json``
+            marks them as ``x-beyond-contract``. By default, they are not served.
 
     Raises:
-        ValueError: ``seed_file`` or ``stubs`` has an unknown key or a value that may not be there; the host is empty,
-            or not this machine's own and ``public`` was not set; the port is not 0 to 65,535; ``public_url`` is not an
-            http or https address; the clock cannot stand at ``frozen_at``; a policy is unknown or has a value that it
-            may not have, as may an option of ``tenant``; ``beyond`` is another word; two operations have one method and
-            path; a handler, a job or ``authenticate`` is no function, or is a coroutine function.
+        ValueError: ``seed_file`` or ``stubs`` has an unknown key or an invalid value; the host is empty, or other
+            machines can reach it and ``public`` is not set; the port is not 0 to 65,535; ``public_url`` is not an http
+            or https address; the clock cannot stand at ``frozen_at``; a policy or an option of ``tenant`` is unknown or
+            has an invalid value; ``beyond`` is another word; two operations have the same method and path; a handler, a
+            job or ``authenticate`` is not a function, or is a coroutine function.
         OSError: The file or the port cannot be used.
     """
 
@@ -149,7 +151,7 @@ class Sandbox(Platform):
         )
         frozen_at = frozen_at or start.clock.frozen_at
         if frozen or start.clock.frozen or frozen_at is not None:
-            with self.store.opening():  # If it fails nobody will have it: its file must not stay locked.
+            with self.store.opening():  # A failure releases the lock on the file.
                 self.clock.freeze(frozen_at)
         with self.store.opening():
             self._app = make_app(
@@ -162,12 +164,12 @@ class Sandbox(Platform):
         self._tenant: Tenant | None = None
 
     async def start(self) -> Self:
-        """Listen. The seller is made only now, since the link of their plan contains the address of this server.
+        """Start to listen, and create the first seller. The links of the seller's plan contain the server's address.
 
         Raises:
-            RuntimeError: It was started already, or has stopped.
+            RuntimeError: The sandbox is already started, or has stopped.
             OSError: The port cannot be used, or the file cannot be written.
-            ValueError: The first seller in the file has other options than ``tenant``.
+            ValueError: The options of the first seller in the file differ from ``tenant``.
         """
         if self._runner is not None:
             raise RuntimeError("the sandbox was started already")
@@ -197,7 +199,7 @@ class Sandbox(Platform):
     async def _close(self, runner: web.AppRunner) -> None:
         try:
             await runner.cleanup()
-        finally:  # Whoever was cancelled here does not stop it again.
+        finally:  # A cancelled caller does not call `stop` again.
             self.close()
 
     async def stop(self) -> None:
@@ -230,7 +232,7 @@ class Sandbox(Platform):
             try:
                 yield self
             finally:
-                # In a child that was forked meanwhile the thread is its parent's, and nobody would respond.
+                # A forked child has no such thread: waiting for its result would never end.
                 if thread.is_alive():
                     asyncio.run_coroutine_threadsafe(self.stop(), loop).result()
         finally:
@@ -248,27 +250,27 @@ class Sandbox(Platform):
 
     @property
     def access_token(self) -> str:
-        """A token of the first seller, made without OAuth; a new one if the last was revoked or has expired."""
+        """An access token of the first seller, made without OAuth. It is replaced once it is revoked or has expired."""
         return self.default_tenant().access_token
 
     @property
     def client_id(self) -> str:
-        """The application of the first seller."""
+        """The application id of the first seller."""
         return self.tenant.client_id
 
     @property
     def client_secret(self) -> str:
-        """The secret of that application."""
+        """The secret of the first seller's application."""
         return self.tenant.client_secret
 
     @property
     def authorization_code(self) -> str:
-        """A code of the first seller: good for one token, within 10 minutes."""
+        """An authorization code of the first seller. It is valid for one token, and for 10 minutes."""
         return self.tenant.authorization_code
 
     @property
     def refresh_token(self) -> str:
-        """A refresh token of the first seller: good once."""
+        """A refresh token of the first seller. It is valid once."""
         return self.tenant.refresh_token
 
     @property
@@ -283,24 +285,24 @@ class Sandbox(Platform):
 
     @property
     def platform(self) -> Platform:
-        """Itself, as what it is besides a server."""
+        """The sandbox without its server."""
         return self
 
     def default_tenant(self) -> Tenant:
-        """Return the first seller, with grants that can be used; once it has stopped, as they were at the start."""
+        """Return the first seller, with valid grants. A stopped sandbox returns the seller as of its start."""
         return self.tenant if self._runner is None else super().default_tenant()
 
     def load(self, content: bytes) -> None:
-        """Make everything as it was when `save` returned *content*, the first seller included.
+        """Restore everything from *content*, which `save` returned. The first seller is restored as well.
 
         Raises:
-            ValueError: *content* is no snapshot, is damaged, or another version of the sandbox made it.
+            ValueError: *content* is not a snapshot, is damaged, or comes from another version of the sandbox.
         """
         super().load(content)
         self._tenant = super().default_tenant()
 
     def with_valid_grants(self, tenant: Tenant) -> Tenant:
-        """Return *tenant* as they are now, with grants that can be used; once it has stopped, as they were."""
+        """Return the current state of *tenant*, with valid grants. A stopped sandbox returns *tenant* unchanged."""
         return tenant if self._runner is None else super().with_valid_grants(tenant)
 
 
@@ -308,17 +310,17 @@ def _public_host(public_url: str) -> str:
     """Return the host in *public_url*.
 
     Raises:
-        ValueError: It is no address.
+        ValueError: *public_url* is not an address.
     """
     url = URL(public_url if is_http(public_url) else "")
-    # Links are made by adding to it; and with a path of its own no form of a page would find its way back.
+    # Links are made by appending a path. With a path in `public_url`, the forms of the pages would lead elsewhere.
     if url.host is None or url != url.origin() or "?" in public_url:
         raise ValueError(f"public_url is an address such as https://sandbox.example.com, not {public_url!r}")
     return url.host
 
 
 def _in_url(host: str) -> str:
-    """Return *host* as a URL has it; for one that means all addresses, this machine's own."""
+    """Return *host* as it is written in a URL. An address that stands for all addresses becomes a loopback address."""
     with suppress(ValueError):
         if ip_address(host).is_unspecified:
             host = "::1" if ":" in host else "127.0.0.1"

@@ -1,7 +1,7 @@
-"""Notifications on the wire: the registration of a webhook, the message that it gets, and the signature.
+"""Notifications on the wire: the registration of a webhook, its message and its signature.
 
-The contract shows no payload and no signature, so none is invented here: the form is a template and a signer of the
-user, or one of two public standards, CloudEvents 1.0 and Standard Webhooks 1.0.
+The contract shows no payload and no signature, and this file invents none. Users give their own template and signer, or
+choose a public standard: CloudEvents 1.0 or Standard Webhooks 1.0.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Topic: TypeAlias = Literal["orders", "payments", "merchant_orders"]
 _HeaderName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
 _MediaType = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}\Z")]
 
-#: What a template may have in braces, and what a manifest may.
+#: The placeholders of templates and of manifests.
 _IN_TEMPLATE = frozenset({"id", "topic", "action", "event", "user_id", "application_id", "at"})
 _IN_MANIFEST = frozenset({"id", "id:lower", "request_id", "ts"})
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _VISIBLE = re.compile(r"[!-~]+\Z")
 _LONGEST = 2_000
 _PREFIX, _LEAST_KEY, _MOST_KEY = "whsec_", 24, 64
-#: How old the timestamp of the fault `stale_timestamp` is: beyond the tolerance of any receiver.
+#: The age of the timestamp of the fault `stale_timestamp`. No receiver tolerates it.
 _STALE_SECONDS = 3_600
-#: The header with the id of the request, which a manifest can cover.
+#: The header with the request's id, which a manifest can cover.
 _REQUEST_ID = "x-request-id"
 
 
@@ -48,22 +48,22 @@ class ManifestSigner(ControlStruct):
     header: _HeaderName
     """The name of the header."""
     manifest: Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
-    """The text, such as `id:{id};request-id:{request_id};ts:{ts};`; `{id:lower}` is the id in lower case. A part, up to
-    its `;`, whose value is empty is left out."""
+    """The text, such as `id:{id};request-id:{request_id};ts:{ts};`. `{id:lower}` is the id in lower case. Parts (up to
+    their `;`) with an empty value are left out."""
     unit: Literal["seconds", "milliseconds"] = "seconds"
-    """What `ts` counts since 1970; `seconds` by default."""
+    """The unit of `ts`, counted from 1970; `seconds` by default."""
     request_id: bool = True
-    """Whether the request has an `x-request-id`; it has by default."""
+    """Whether the request has an `x-request-id`; true by default."""
 
 
 class Template(ControlStruct):
-    """A message of your own.
+    """Your own message.
 
-    Its texts may have `{id}`, `{topic}`, `{action}`, `{event}`, `{user_id}`, `{application_id}` and `{at}`.
+    Its texts may contain `{id}`, `{topic}`, `{action}`, `{event}`, `{user_id}`, `{application_id}` and `{at}`.
     """
 
     body: object = None
-    """The JSON; `null`, the default, sends no body."""
+    """The JSON. The default, `null`, sends no body."""
     query: dict[str, str] = field(default_factory=dict)
     """Parameters that are added to the URL."""
     content_type: _MediaType = "application/json"
@@ -83,34 +83,33 @@ TEMPLATES: Mapping[str, Template] = {
 
 
 class WebhookRequest(MaskedRepr, ControlStruct):
-    """A webhook to register. The contract has no payload and no signature, so all of it is `x-beyond-contract`."""
+    """A webhook to register. Since the contract has no payload and no signature, all of it is `x-beyond-contract`."""
 
     url: Annotated[str, Meta(max_length=_LONGEST)]
-    """Where notifications are sent by POST: an http or https address on this machine, or on a host of `--allow-host`.
-    """
+    """The http or https address that notifications are sent to by POST, on this machine or a host of `--allow-host`."""
     topics: Annotated[tuple[Topic, ...], Meta(min_length=1)] = ("orders",)
-    """What the notifications are about; `orders` by default. `payments` and `merchant_orders` are about preferences."""
+    """The topics; `orders` by default. Notifications on `payments` and `merchant_orders` are about preferences."""
     secret: Annotated[str, Meta(max_length=_LONGEST)] = ""
-    """The secret of the signature; by default a new one. `standard` takes `whsec_` and the base64 of 24 to 64 bytes, or
-    several of these with spaces between them, each of which makes a signature."""
+    """The secret of the signature; a new one by default. `standard` takes `whsec_` and the base64 of 24 to 64 bytes. It
+    also takes several of these with spaces between them, and makes a signature with each."""
     signer: Literal["none", "standard"] | ManifestSigner = "standard"
-    """How notifications are signed: `none`; `standard`, the default, for Standard Webhooks 1.0; or a manifest."""
+    """How notifications are signed: `none`; `standard` (the default), Standard Webhooks 1.0; or a manifest."""
     template: Literal["standard", "cloudevents", "hint"] | Template = "standard"
-    """What notifications say: `standard`, the default, `{type, timestamp, data}`; `cloudevents`, CloudEvents 1.0;
-    `hint`, `{topic, id}`; or a template of your own."""
+    """The message: `standard` (the default), `{type, timestamp, data}`; `cloudevents`, CloudEvents 1.0; `hint`,
+    `{topic, id}`; or your own template."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"secret"})
 
 
 class Webhook(WebhookRequest):
-    """A webhook that is registered."""
+    """A registered webhook."""
 
     id: str
-    """Its id."""
+    """The id."""
     tenant: int
     """The seller."""
     disabled: bool = False
-    """Whether it gets nothing more, since it has responded with 410."""
+    """Whether it gets no more notifications, because it responded with 410."""
 
 
 # --- checks ------------------------------------------------------------------------------------------------------
@@ -121,10 +120,10 @@ def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
 
     Args:
         request: The registration, with its secret.
-        hosts: The hosts besides this machine that notifications may be sent to.
+        hosts: Hosts besides this machine that notifications may be sent to.
 
     Raises:
-        RequestInvalid: A field cannot be used; the error names it.
+        RequestInvalid: A field is invalid. The error names it.
     """
     check_url(request.url, hosts)
     secret, signer, template = request.secret, request.signer, request.template
@@ -142,10 +141,10 @@ def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
 
 
 def check_url(url: str, hosts: frozenset[str]) -> URL:
-    """Return the address *url*, which is on this machine or on one of *hosts*.
+    """Return *url* as an address on this machine or on one of *hosts*.
 
     Raises:
-        RequestInvalid: It is not, or it has a user, a password, or a character that a URL cannot have.
+        RequestInvalid: The address is elsewhere, or has a user, a password or an invalid character.
     """
     require(_VISIBLE.match(url), "$.url", "has a space, a line break or another character that a URL cannot have")
     require(is_http(url), "$.url", "is not an http or https address such as http://127.0.0.1:3000/webhooks")
@@ -169,19 +168,19 @@ def _check_placeholders(place: str, text: str, known: frozenset[str]) -> str:
 
 
 def new_secret(signer: str | ManifestSigner, key: str) -> str:
-    """Return the secret that *signer* makes of *key*."""
+    """Return *key* as a secret for *signer*."""
     return _PREFIX + base64.b64encode(key.encode()).decode() if signer == "standard" else key
 
 
 def make_message(
     request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...]
 ) -> tuple[URL, Mapping[str, str], bytes]:
-    """Return the URL, the headers and the body of a notification, as one attempt sends it.
+    """Return the URL, the headers and the body of one attempt to deliver a notification.
 
     Args:
         request: The registration.
-        values: What the placeholders of templates and manifests stand for; `ts` comes with *sent_at*.
-        sent_at: Seconds since 1970 by the machine's clock: receivers reject any other time.
+        values: The values of the placeholders in templates and manifests. `ts` comes from *sent_at*.
+        sent_at: Seconds since 1970 by the machine's clock. Receivers reject any other time.
         faults: The effects that hit the attempt.
     """
     template = TEMPLATES[request.template] if isinstance(request.template, str) else request.template
@@ -208,7 +207,7 @@ def make_message(
 def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[str, str]:
     """Return the headers of Standard Webhooks 1.0, with a signature for each secret."""
     signed = f"{event}.{timestamp}.".encode() + body
-    # With the fault `wrong_signature`, the secret holds no key.
+    # With the fault `wrong_signature`, the secret contains no key.
     keys = (_standard_key(text) or text.encode() for text in secret.split(" "))
     signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
     signature = " ".join(f"v1,{text}" for text in signatures)
@@ -216,7 +215,7 @@ def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[s
 
 
 def _standard_key(secret: str) -> bytes | None:
-    """Return the key in a secret of Standard Webhooks; `None` if it holds none."""
+    """Return the key in a secret of Standard Webhooks; `None` if the secret is invalid."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except ValueError:
@@ -244,7 +243,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def map_texts(value: object, change: Callable[[str], object]) -> object:
-    """Return JSON *value* with each text in it as *change* has it; the names of members stay."""
+    """Return the JSON *value* with *change* applied to each text in it. The names of members do not change."""
     match value:
         case str():
             return change(value)

@@ -1,6 +1,6 @@
-"""Everything that the sandbox knows, in SQLite: one transaction per request, so that nothing is ever half done.
+"""The data of the sandbox in SQLite. Each request is one transaction, which takes effect as a whole or not at all.
 
-A document is a Struct, kept as JSON in the table of its noun, with the columns that searches look at beside it.
+A document is a Struct. Its row in the table of its noun has the JSON, and the columns that searches use.
 """
 
 import asyncio
@@ -39,21 +39,21 @@ CREATE INDEX due_at ON due (at, seq);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
-#: Of the tables. A change of them, or of a document that older ones cannot be read as, is another schema.
+#: The version of the tables. It rises when the tables change, or when old documents cannot be read any more.
 SCHEMA = 6
-#: Documents that are kept decoded.
+#: Most documents that are kept decoded.
 _MOST_CACHED = 1_000
-#: What SQLite calls a database without a file.
+#: SQLite's name for a database without a file.
 _IN_MEMORY = ":memory:"
-# Noun handlers may put moments of any class into their documents.
+# Handlers may put moments of any class into their documents.
 _encode = msgspec.json.Encoder(enc_hook=plain).encode
 
 
 def check_file(connection: sqlite3.Connection) -> bool:
-    """Reject the database of another program or schema, or a damaged one, before anything is written into it.
+    """Reject the database of another program or schema, or a damaged one, before anything is written to it.
 
     Returns:
-        Whether it is the database of a sandbox; another one is empty.
+        Whether it is the database of a sandbox. Otherwise it is empty.
     """
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if names and not {"ledger", "due", "settings"} <= names:
@@ -62,8 +62,8 @@ def check_file(connection: sqlite3.Connection) -> bool:
     if names and schema != SCHEMA:
         age, hint = ("an older", "") if schema < SCHEMA else ("a newer", ", or update paymentsdk")
         raise sqlite3.DatabaseError(
-            f"{age} version of the sandbox made it (schema {schema}; this one has {SCHEMA}), and none reads the files "
-            f"of another: move it away, or name another file{hint}"
+            f"it comes from {age} version of the sandbox (schema {schema}); this version reads only schema {SCHEMA}: "
+            f"move it away, or name another file{hint}"
         )
     [(damage,)] = connection.execute("PRAGMA quick_check(1)")
     if damage != "ok":
@@ -72,10 +72,10 @@ def check_file(connection: sqlite3.Connection) -> bool:
 
 
 def read_kept(stored: bytes, decode: Callable[[bytes], T]) -> T:
-    """Return what *decode* makes of what was *stored*.
+    """Return the result of *decode* for *stored* bytes.
 
     Raises:
-        sqlite3.DatabaseError: It is damaged: SQLite knows nothing of what is in its rows.
+        sqlite3.DatabaseError: The bytes are damaged. SQLite does not check the content of its rows.
     """
     try:
         return decode(stored)
@@ -85,13 +85,13 @@ def read_kept(stored: bytes, decode: Callable[[bytes], T]) -> T:
 
 @contextmanager
 def naming(path: str | None) -> Iterator[None]:
-    """Raise what SQLite raises inside as an ``OSError`` that names the file *path*."""
+    """Raise SQLite's errors inside the block as an ``OSError`` that names the file *path*."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0)
         reason = "another sandbox uses it" if code == sqlite3.SQLITE_BUSY else str(error)
-        if code & 0xFF == sqlite3.SQLITE_IOERR:  # So it calls it when there is no room for the index of the log.
+        if code & 0xFF == sqlite3.SQLITE_IOERR:  # Also if the log's index does not fit.
             reason += ": the disk may be full"
         os_error = OSError(f"cannot use {path!r} as the database of a sandbox: {reason}")
         os_error.errno = errno.ENOSPC if is_full(error) else errno.EIO
@@ -99,20 +99,20 @@ def naming(path: str | None) -> Iterator[None]:
 
 
 def is_full(error: object) -> bool:
-    """Whether *error* says that there is no room on the disk."""
+    """Return whether *error* says that the disk is full."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC
 
 
 class SavedResponse(NamedTuple):
-    """The response that went with an idempotency key."""
+    """The response to the first request with an idempotency key."""
 
     fingerprint: str
-    """What was asked: operation, path and body."""
+    """Identifies the request: operation, path and body."""
     body: bytes
 
 
 class Due(Struct, frozen=True, kw_only=True):
-    """Something that is to happen at a moment, by the clock of the sandbox."""
+    """A job for a moment, by the clock of the sandbox."""
 
     at: datetime
     kind: str
@@ -121,73 +121,73 @@ class Due(Struct, frozen=True, kw_only=True):
 
 
 class _SharedCommit:
-    """A commit that requests in flight share."""
+    """A commit that several requests in flight share."""
 
     error: Exception | None = None
-    """Why it failed, and with it what all of them did."""
+    """The error of the commit, after which the changes of all these requests are lost."""
 
 
 class _Closed:
-    """Stands where the connection of a store was that has been closed."""
+    """Replaces the connection of a closed store."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError("the sandbox has stopped: ask it before it ends, or start another one")
+        raise RuntimeError("the sandbox has stopped; use it before it stops, or start another")
 
 
 class Store:
-    """The documents, the ledger, the idempotency keys and what is due.
+    """The documents, the ledger, the idempotency keys and the due jobs.
 
-    It may be used from any thread; one transaction runs at a time.
+    It is usable from any thread; one transaction runs at a time.
 
     Args:
         tables: The kinds of documents.
-        path: The file that keeps it all; in memory without one.
+        path: The file that keeps the data. By default, it is in memory.
 
     Raises:
-        OSError: The file cannot be opened, is no database of a sandbox, or another sandbox uses it.
+        OSError: The file cannot be opened, is not the database of a sandbox, or another sandbox uses it.
     """
 
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
         self._inside = False
         self._undo = ""
-        """The statement that undoes what the running transaction has written; empty if it has written nothing."""
+        """The statement that undoes the writes of the running transaction; empty before its first write."""
         self._shared: _SharedCommit | None = None
-        """The commit that shared transactions, which have ended, wait for."""
+        """The commit for which finished shared transactions wait."""
         self._after: list[Callable[[], None]] = []
         self._next_due = -math.inf
-        """Nothing is due before it, in microseconds since 1970."""
+        """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
-        """Documents of cached tables: by table, key, and the seller that they were asked for."""
+        """Documents of cached tables, by table, key, and the seller of the lookup."""
         self._own: set[str] = set()
-        """The tables of `Documents` that are there for sure."""
-        if path == "":  # A variable that is not set, most likely: in memory, all would be lost without a word.
+        """The tables of `Documents` that certainly exist."""
+        if path == "":  # Probably an unset variable: in memory, everything would be lost silently.
             raise OSError("cannot use '' as the database of a sandbox: it names no file")
-        # SQLite takes `file:...` for a URI, and with `?mode=memory` keeps nothing; an absolute path is only a path.
+        # SQLite reads `file:...` as a URI, where `?mode=memory` keeps nothing. An absolute path is never a URI.
         self._path = path = None if path is None or path == _IN_MEMORY else str(check_path("db", path))
         self.links: str = ""
-        """Where the links of documents lead, whatever the address was when they were kept."""
+        """The address that the links of documents lead to, even if they were stored under another address."""
         with naming(path):
             self._connection = sqlite3.connect(
                 path or _IN_MEMORY, isolation_level=None, check_same_thread=False, timeout=0.5
             )
-        # Also when nobody closes a sandbox that was never started.
+        # Closes the file of a sandbox that was never started, too.
         self._close = weakref.finalize(self, self._connection.close)
         with self.opening():
             is_new = not check_file(self._connection)
             if path:
-                # With a write-ahead log a commit is in the operating system's hands before the response leaves: a
+                # With a write-ahead log, the operating system has the commit before the response is sent, so that a
                 # killed process loses nothing. The exclusive lock keeps a second sandbox out.
                 self._connection.executescript(
                     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                 )
-            # All tables or none: a file with some of them would not be known again. A file of an earlier version gets
-            # those that are new. Another sandbox that uses the file is noticed here.
+            # One transaction makes all tables, since a file with some of them would be rejected later. A file of an
+            # earlier version gets the new tables. A second sandbox on the same file fails here.
             schema = (_TABLES if is_new else "") + "".join(table.create for table in tables)
             self._connection.executescript(f"BEGIN EXCLUSIVE;{schema}PRAGMA user_version = {SCHEMA};COMMIT;")
 
     def close(self) -> None:
-        """Let go of the file; whoever still asks gets a ``RuntimeError`` that says so."""
+        """Close the file. Later uses raise a ``RuntimeError`` that says so."""
         with self._lock:
             self._commit_shared()
             self._close()
@@ -195,7 +195,7 @@ class Store:
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Let go of the file if what a start does inside fails, with an ``OSError`` if the file is the reason."""
+        """Close the file if a start fails inside the block, with an ``OSError`` if the file is the reason."""
         try:
             with naming(self._path):
                 yield
@@ -204,18 +204,18 @@ class Store:
             raise
 
     def locked(self) -> AbstractContextManager[object]:
-        """Keep every other thread out, also between two transactions."""
+        """Return the lock that keeps all other threads out, also between two transactions."""
         return self._lock
 
     @contextmanager
     def transaction(self, *, shared: bool = False) -> Iterator[None]:
-        """Commit everything that is done inside, or nothing; one inside another is a part of it.
+        """Commit all changes of the block, or none if it raises. A nested transaction is a part of the outer one.
 
-        No amount is rounded inside, whatever decimal context the program has.
+        Amounts are not rounded inside, whatever the decimal context of the program.
 
         Args:
-            shared: Whether the commit may come later, together with others: wait for `committed` before you tell
-                anybody what was done or seen inside. In memory, the commit comes at once.
+            shared: Whether the commit may come later, together with others. Wait for `committed` before you reveal
+                anything that was done or read inside. In memory, the commit is immediate.
         """
         with self._lock:
             if self._inside:
@@ -243,25 +243,25 @@ class Store:
                 self._call_back()
 
     def _roll_back(self, undo: str, error: BaseException) -> None:
-        """Undo what a transaction has written, by the statement *undo*, which is empty if it has written nothing."""
+        """Undo the writes of a transaction with the statement *undo*, which is empty if there are none."""
         self._forget()
         try:
             if undo:
                 self._connection.execute(undo)
-        except sqlite3.OperationalError as failure:  # On a full disk SQLite has rolled back by itself, and all of it.
+        except sqlite3.OperationalError as failure:  # A full disk rolls back everything.
             if self._shared:
                 self._shared.error = error if isinstance(error, Exception) else failure
             self._shared = None
             self._after.clear()
 
     def _forget(self) -> None:
-        """Forget what is known of the rows."""
+        """Discard everything that is cached about rows."""
         self._own.clear()
         self._cache.clear()
         self._next_due = -math.inf
 
     def _commit_shared(self) -> None:
-        """Commit the shared transactions that have ended; if that fails, each `committed` says so."""
+        """Commit the shared transactions that have ended. If that fails, each `committed` raises the error."""
         shared, self._shared = self._shared, None
         if shared is None:
             return
@@ -280,16 +280,16 @@ class Store:
             callback()
 
     async def committed(self) -> None:
-        """Return once the shared transactions that have ended are committed; those of all requests in flight at once.
+        """Return once the ended shared transactions are committed: one commit for all requests in flight.
 
         Raises:
-            sqlite3.Error: The commit failed, and nothing of them was kept.
+            sqlite3.Error: The commit failed, and all their changes are lost.
         """
         shared = self._shared
         if shared is None:
             return
         try:
-            await asyncio.sleep(0)  # Meanwhile each of the others that are ready takes its turn.
+            await asyncio.sleep(0)  # Lets other ready requests join the commit.
         finally:
             with self._lock:
                 if self._shared is shared:
@@ -298,11 +298,11 @@ class Store:
             raise shared.error
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call *callback* once the transaction is committed; never, if it is not."""
+        """Call *callback* once the transaction is committed; never if it fails."""
         self._after.append(callback)
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
-        """Return the document *key*; with a *tenant*, only if it is theirs."""
+        """Return the document *key*; with *tenant*, only if it belongs to that seller."""
         place = table.name, key, tenant
         with self._lock:
             document = self._cache.get(place)
@@ -319,24 +319,24 @@ class Store:
         return table.rebase_links(document, self.links) if table.rebase_links else document
 
     def owner(self, table: Table[D], key: str) -> int | None:
-        """Return whose document *key* is."""
+        """Return the user id of the seller whose document *key* is."""
         rows = self._read(f"SELECT tenant FROM {table.name} WHERE key = ?", (key,))
         return rows[0][0] if rows else None
 
     def unused(self, table: Table[D], number: Callable[[], int]) -> int:
-        """Return the first *number* that is the key of no document, whoever's: a new one would take its place."""
+        """Return the first *number* that is not a document's key, for any seller: a new document would replace it."""
         while self.owner(table, str(candidate := number())) is not None:
             pass
         return candidate
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
-        """Keep *document*, in place of an older one with its key."""
+        """Store *document*. It replaces an older one with the same key."""
         self._write(table.put, (tenant, table.key(document), *table.values(document), _encode(document)))
         if table.cached:
             self._cache.clear()
 
     def prepare(self, table: Table[D]) -> Table[D]:
-        """Return *table*, and make that of `Documents` at the first look: they are not known before."""
+        """Return *table*. A table of `Documents` is created at its first use, since it is unknown before."""
         if isinstance(table, Documents) and table.name not in self._own:
             for statement in filter(None, table.create.split(";")):
                 self._write(statement, ())
@@ -344,7 +344,7 @@ class Store:
         return table
 
     def remove(self, table: Table[D], key: str, tenant: int) -> bool:
-        """Forget the document *key*, and say whether there was one."""
+        """Remove the document *key*, and return whether it existed."""
         statement = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
         removed = self._write(statement, (key, tenant))
         if table.cached:
@@ -365,11 +365,11 @@ class Store:
     ) -> list[D]:
         """Return the documents that meet all *conditions*.
 
-        Equal ones in *order* come in the order of their making; with *shuffle*, in another for each number.
+        Documents with equal *order* come in creation order; *shuffle* selects another order for each number.
         """
         clause, values = table.where(tenant, conditions)
         direction = "DESC" if descending else "ASC"
-        # Knuth's multiplier spreads neighbours; the number decides where they go.
+        # Knuth's multiplier spreads neighbors; the number determines their places.
         ties = f"seq {direction}" if shuffle is None else f"(seq + {int(shuffle)}) * 2654435761 % 4294967296"
         if order == "seq":
             sort = ties
@@ -377,7 +377,7 @@ class Store:
             table.check_column(order)
             sort = f"{order} {direction}, {ties}"
         rows = self._read(
-            # Which rows it is, an index may know alone; only theirs are the documents that are read.
+            # The inner query may need only an index; documents are read for the selected rows alone.
             f"SELECT document FROM {table.name} WHERE seq IN "
             f"(SELECT seq FROM {table.name}{clause} ORDER BY {sort} LIMIT ? OFFSET ?) ORDER BY {sort}",
             (*values, limit, offset),
@@ -391,7 +391,7 @@ class Store:
         return int(number)
 
     def append(self, tenant: int, line: bytes) -> None:
-        """Write a line of the ledger; no line is ever changed."""
+        """Append a line to the ledger. Lines never change."""
         self._write("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
     def ledger(self, tenant: int | None = None, limit: int | None = None) -> list[bytes]:
@@ -400,25 +400,25 @@ class Store:
         return [line for (line,) in reversed(self._read(query, (tenant, limit)))]
 
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
-        """Return the response that the idempotency key *key* has had *after* a moment."""
-        # After the plus SQLite looks at no index: it is to go by the key.
+        """Return the response to the idempotency key *key*, if it was saved *after* a moment."""
+        # The plus keeps SQLite from an index on `at`: the key is more selective.
         query = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
         rows = self._read(query, (tenant, key, as_column(after)))
         return SavedResponse._make(rows[0]) if rows else None
 
     def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
-        """Keep the response that went with *key* at a moment, instead of an older one.
+        """Save the response to *key* at a moment. It replaces an older one.
 
-        The seller's oldest responses are dropped, if they were given up to the moment *forgotten*.
+        The seller's oldest responses are deleted if they were saved at or before *forgotten*.
         """
-        # Two for each that comes: so there are never many more than the keys that are remembered.
+        # Deleting two per insert keeps the table close to the number of remembered keys.
         oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
         self._write(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
         values = (tenant, key, as_column(at), *saved)
         self._write("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", values)
 
     def schedule(self, due: Due) -> None:
-        """Have something happen at a moment."""
+        """Schedule a job."""
         at = (due.at - EPOCH) // MICROSECOND
         statement = "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)"
         with self._lock:
@@ -426,18 +426,18 @@ class Store:
             self._next_due = min(self._next_due, at)
 
     def is_due(self, until: datetime) -> bool:
-        """Whether something may be due up to *until*."""
+        """Return whether a job may be due up to *until*."""
         return (until - EPOCH) // MICROSECOND >= self._next_due
 
     def bring_forward(self, tenant: int, duration: timedelta) -> None:
-        """Have everything of a seller happen sooner by *duration*."""
+        """Move all jobs of a seller forward by *duration*."""
         sooner = duration // MICROSECOND
         with self._lock:
             self._write("UPDATE due SET at = at - ? WHERE tenant = ?", (sooner, tenant))
             self._next_due -= sooner
 
     def take_due(self, until: datetime) -> Due | None:
-        """Take out the first thing that is due up to *until*."""
+        """Remove and return the first job that is due up to *until*."""
         first = "SELECT seq FROM due WHERE at <= ? ORDER BY at, seq LIMIT 1"
         statement = f"DELETE FROM due WHERE seq = ({first}) RETURNING at, tenant, kind, id"
         with self._lock:
@@ -450,39 +450,39 @@ class Store:
             return None
 
     def setting(self, name: str, otherwise: T) -> T:
-        """Return what was kept under *name*, which has the type of *otherwise*; that, if nothing was."""
+        """Return the value stored under *name*, which has the type of *otherwise*; by default, *otherwise*."""
         rows = self._read("SELECT value FROM settings WHERE name = ?", (name,))
         return read_kept(rows[0][0], msgspec.json.Decoder(type(otherwise)).decode) if rows else otherwise
 
     def keep_setting(self, name: str, value: object) -> None:
-        """Keep *value* under *name*."""
+        """Store *value* under *name*."""
         self._write("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, msgspec.json.encode(value)))
 
     def copy(self) -> sqlite3.Connection:
-        """Return a copy of everything, in memory; `restore` takes it, and the caller closes it."""
+        """Return a copy of all data, in memory, for `restore`. The caller closes it."""
         with self._lock:
             self._commit_shared()
-            backup = self._connection.backup  # Raises once the store is closed.
+            backup = self._connection.backup  # Raises if the store is closed.
             copy = sqlite3.connect(_IN_MEMORY, check_same_thread=False)
             backup(copy)
             return copy
 
     def restore(self, copy: sqlite3.Connection) -> None:
-        """Make everything as it was when the *copy* was made."""
+        """Restore all data from *copy*."""
         with self._lock:
             self._commit_shared()
             copy.backup(self._connection)
             self._forget()
 
     def _read(self, statement: str, values: Sequence[object]) -> list[Any]:
-        """Return the rows of a statement; in another thread's transaction it has no part."""
+        """Return the rows of a statement. The lock keeps it out of another thread's transaction."""
         with self._lock:
-            if not self._inside:  # Nobody sees what may be lost.
+            if not self._inside:  # A read must not see changes that may still be lost.
                 self._commit_shared()
             return self._connection.execute(statement, values).fetchall()
 
     def _write(self, statement: str, values: Sequence[object]) -> list[Any]:
-        """Do what `_read` does with a statement that writes: the first one of a transaction begins it."""
+        """Run a statement that writes, and return its rows. The first one begins the transaction."""
         with self._lock:
             if self._inside and not self._undo:
                 self._connection.execute("SAVEPOINT part" if self._shared else "BEGIN IMMEDIATE")

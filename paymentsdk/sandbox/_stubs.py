@@ -1,4 +1,4 @@
-"""Stubs: endpoints beyond the contract that respond from a template, in a file in TOML."""
+"""Stubs: endpoints beyond the contract that respond from a template in a TOML file."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,23 +32,23 @@ class Stub(ControlStruct):
     status: Annotated[int, Meta(ge=200, le=599)] = 200
     """The status of the response; 200 by default."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Its headers. By default a text is `text/plain`, and everything else `application/json`."""
+    """The headers of the response. The default Content-Type is `text/plain` for a text, else `application/json`."""
     body: object = None
-    """Its body, none by default: a text as it is, everything else as JSON. Texts may have the placeholders of `path`.
-    """
+    """The body of the response; none by default. A text is sent as it is, any other value as JSON. Texts may contain
+    the placeholders of `path`."""
 
     def __post_init__(self) -> None:
         require(self.body is None or self.status not in _BODILESS, "$.body", f"cannot go with the status {self.status}")
         for name, value in self.headers.items():
-            require(_HEADER.match(f"{name}:{value}"), f"$.headers.{name}", "is no header of visible ASCII characters")
+            require(_HEADER.match(f"{name}:{value}"), f"$.headers.{name}", "is not a header of visible ASCII")
         names = _NAME.findall(self.path)
         texts: list[str] = []
         map_texts(self.body, texts.append)
         for name in (name for text in texts for name in _NAME.findall(text) if name not in names):
-            require(None, "$.body", f"has {{{name}}}, which is no placeholder of the path")
+            require(None, "$.body", f"has {{{name}}}, which is not a placeholder of the path")
 
     def respond(self, values: Mapping[str, str]) -> web.Response:
-        """Return the response to a request whose path has *values*."""
+        """Return the response to a request whose path has the placeholders' *values*."""
         body = map_texts(self.body, lambda text: _NAME.sub(lambda match: values[match[1]], text))
         kind, content = "application/json", b"" if body is None else msgspec.json.encode(body)
         if isinstance(body, str):
@@ -69,18 +69,18 @@ class _StubFile(ControlStruct):
 def add_stubs(
     router: web.UrlDispatcher, path: str, respond: Callable[[Stub, web.Request], Awaitable[web.StreamResponse]]
 ) -> None:
-    """Have *respond* respond where the stubs in the file *path* are.
+    """Add routes for the stubs in the file *path*, which *respond* handles.
 
     Raises:
-        InvalidFile: It is no TOML, has an unknown key or a value that may not be there, or a path that is taken.
-        OSError: It cannot be read.
+        InvalidFile: The file is not TOML, or has an unknown key, an invalid value or a path that is already in use.
+        OSError: The file cannot be read.
     """
     added: set[tuple[str, str]] = set()
     for number, stub in enumerate(read_file(_StubFile, path).stubs):
         with blaming(path, f"$.stubs[{number}]"):
             for route in router.routes():
                 taken = route.resource.canonical if route.resource else ""
-                # The router prefers the words of a path to its placeholders, whichever stub comes first in the file.
+                # The router prefers words to placeholders, whichever stub comes first in the file.
                 apart = (route.method, taken) in added and _words(stub.path) != _words(taken)
                 if route.method == stub.method and _meet(stub.path, taken) and not apart:
                     _reject(stub, f"{route.method} {taken}")
@@ -98,7 +98,7 @@ def _words(path: str) -> list[str]:
 
 
 def _meet(path: str, taken: str) -> bool:
-    """Return whether one address can be both."""
+    """Return whether an address can match both paths."""
     parts = [text.strip("/").split("/") for text in (path, taken)]
     return len(parts[0]) == len(parts[1]) and all(
         first == second or "{" in first + second for first, second in zip(*parts, strict=True)
@@ -106,5 +106,5 @@ def _meet(path: str, taken: str) -> bool:
 
 
 def _reject(stub: Stub, taken: str) -> None:
-    way_out = "give the stub another path, or replace an operation of the contract by Sandbox(handlers=)"
+    way_out = "give the stub another path, or replace an operation of the contract with Sandbox(handlers=)"
     raise ValueError(f"{stub.method} {stub.path} is taken by {taken}: {way_out}")

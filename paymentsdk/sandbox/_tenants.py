@@ -1,6 +1,6 @@
-"""Sellers, each with an application, tokens, a point of sale and a plan, so that a test can begin at once.
+"""Sellers with an application, tokens, a point of sale and a plan, so that a test can start immediately.
 
-`provision` gives them many paid orders, as if buyers had come over the last days.
+`provision` gives a seller many paid orders, as if buyers had come over the last days.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,19 +32,19 @@ from paymentsdk.sandbox._records import (
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import ControlStruct
 
-#: The plan that each seller begins with.
+#: The first plan of each seller.
 FIRST_PLAN = PlanRequest(
     reason="Monthly subscription", auto_recurring=RecurringRequest(transaction_amount=Decimal("99.90"))
 )
 _MILLISECOND = timedelta(milliseconds=1)
-#: Orders that are provisioned and committed in one piece: some milliseconds.
+#: Orders that are provisioned in one transaction, which takes some milliseconds.
 _PIECE = 50
 _PosId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 _ClientId = Annotated[str, Meta(pattern=r"\A([0-9]{1,18}|[A-Za-z0-9_]*[A-Za-z_][A-Za-z0-9_]*)\Z", max_length=64)]
-#: No character that a shell or an env file would read as its own.
+#: A secret has no character that is special in a shell or an env file.
 _ClientSecret = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._~+/=-]{1,200}\Z")]
 _AccessToken = Annotated[str, Meta(pattern=r"\ATEST-[A-Za-z0-9._~+-]{1,200}\Z")]
-#: Digits of the longest user id that a pinned token may end with.
+#: Most digits of a user id at the end of a pinned token.
 _LONGEST_USER_ID = 15
 
 _WORD = f"({SCOPES.replace(' ', '|')})"
@@ -52,20 +52,20 @@ _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
 
 
 class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """What a program needs to know of a sandbox: where it is, and one seller's credentials. ``repr`` hides these."""
+    """The address of a sandbox and one seller's credentials. ``repr`` hides the credentials."""
 
     base_url: str
-    """The address that it listens on."""
+    """The address that the sandbox listens on."""
     access_token: str
     """A token made without OAuth."""
     client_id: str
-    """The seller's application."""
+    """The id of the seller's application."""
     client_secret: str
-    """Its secret."""
+    """The secret of the application."""
     authorization_code: str
-    """Good for one token, for 10 minutes."""
+    """An authorization code, valid for one token and for 10 minutes."""
     refresh_token: str
-    """Good for one refresh."""
+    """A refresh token, valid for one refresh."""
     external_pos_id: str
     """A point of sale."""
     plan_id: str
@@ -75,39 +75,40 @@ class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
 
 
 class TenantRequest(MaskedRepr, ControlStruct):
-    """A seller to make."""
+    """A seller to create."""
 
     country: Annotated[str, Meta(pattern=r"\A[A-Z]{2}\Z")] = "AR"
-    """Two capitals, `AR` by default; QR orders work in `AR`, `BR`, `CL` and `UY`."""
+    """Two capital letters, `AR` by default. QR orders work in `AR`, `BR`, `CL` and `UY`."""
     external_pos_ids: Annotated[tuple[_PosId, ...], Meta(min_length=1)] = ("POS001",)
     """The points of sale; `POS001` by default."""
     marketplace: str | None = "MARKET"
     """The marketplace of the application, `MARKET` by default; `None`, in JSON `null`, for none."""
     scope: _Scope = SCOPES
-    """What the application may do: `offline_access`, `read`, `write`, separated by spaces; all of them by default."""
+    """What the application may do: `offline_access`, `read`, `write`, separated by spaces. All of them by default."""
     redirect_uri: str | None = None
-    """Where codes are sent; checked only if given."""
+    """The address that codes are sent to. It is checked only if it is set."""
     compliant: bool = True
-    """Whether the seller's identity is validated; it is by default."""
+    """Whether the seller's identity is validated; true by default."""
     cash_withdrawals: bool = True
-    """Whether the seller is authorized for orders with cash withdrawals, as by default."""
+    """Whether the seller is authorized for orders with cash withdrawals; true by default."""
     discount_promises: tuple[str, ...] = ()
     """Discount codes that wallet payments may use."""
     policies: dict[str, object] = field(default_factory=dict)
-    """The seller's own, by name."""
+    """The seller's own policies, by name."""
     client_id: _ClientId | None = None
-    """The application: of an earlier seller, to share it, or with `client_secret` a new one; by default a new one."""
+    """The application. The id of an earlier seller's application shares it; another id also needs `client_secret`. By
+    default a new application."""
     client_secret: _ClientSecret | None = None
-    """The secret of the application; by default a new one."""
+    """The secret of the application; a new one by default."""
     access_token: _AccessToken | None = None
-    """A token that stays the same: `TEST-` and a name, such as `TEST-ci`. It lasts ten years. If it ends with `-` and a
-    number, as `TEST-ci-7` does, the number is the seller's user id. By default a new token."""
+    """A fixed token: `TEST-` and a name, such as `TEST-ci`. It is valid for ten years. If it ends with `-` and a
+    number, such as `TEST-ci-7`, the number is the seller's user id. By default a new token."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"client_secret", "access_token"})
 
 
 class TenantOptions(TypedDict, total=False):
-    """The fields of `TenantRequest`, as keywords."""
+    """The fields of `TenantRequest` as keyword arguments."""
 
     country: str
     external_pos_ids: Sequence[str]
@@ -124,11 +125,11 @@ class TenantOptions(TypedDict, total=False):
 
 
 def new_tenant(store: Store, ids: Ids, request: TenantRequest) -> Tenant:
-    """Return a new seller, without grants yet.
+    """Return a new seller, without grants.
 
     Raises:
-        ValueError: A policy is unknown or has a value that it may not have; the application has another secret, or
-            does not exist; the token or its user id belongs to another seller.
+        ValueError: A policy is unknown or has an invalid value; the application does not exist or has another secret;
+            the token or its user id belongs to another seller.
     """
     Policies().merged(request.policies)
     pinned = _user_id_in(request.access_token)
@@ -153,24 +154,24 @@ def new_tenant(store: Store, ids: Ids, request: TenantRequest) -> Tenant:
 
 
 def _user_id_in(token: str | None) -> int | None:
-    """Return the user id that *token* ends with, as clients read it; `None` if it names no seller."""
+    """Return the user id at the end of *token*, as clients read it; `None` if there is no user id."""
     kind, _, last = (token or "").rpartition("-")
     if "-" not in kind or not last.isdecimal():
         return None
     valid = last[0] != "0" and len(last) <= _LONGEST_USER_ID
     require(
-        valid, "$.access_token", f"ends with a number that is no user id: 1 to {_LONGEST_USER_ID} digits, no 0 first"
+        valid, "$.access_token", f"ends with a number that is not a user id: 1 to {_LONGEST_USER_ID} digits, no 0 first"
     )
     return int(last)
 
 
 def _application(store: Store, ids: Ids, request: TenantRequest) -> tuple[str, str]:
-    """Return the application of a new seller and its secret."""
+    """Return the id and the secret of a new seller's application."""
     if request.client_id is None:
         return str(ids.number(16)), request.client_secret or ids.token()
     shared = store.find(TENANTS, None, [("client_id", "=", request.client_id)], limit=1)
     secret = shared[0].client_secret if shared else request.client_secret
-    unknown = f"no seller has the application {request.client_id}; give client_secret, too, to make it"
+    unknown = f"no seller has the application {request.client_id}; give client_secret, too, to create it"
     require(secret, "$.client_id", unknown)
     differs = f"differs from the secret of the application {request.client_id}"
     require(request.client_secret in {None, secret}, "$.client_secret", differs)
@@ -178,7 +179,7 @@ def _application(store: Store, ids: Ids, request: TenantRequest) -> tuple[str, s
 
 
 def first_tenant(store: Store, request: TenantRequest) -> Tenant | None:
-    """Return the seller who has the token that *request* pins, by default the first one; `None` if there is none."""
+    """Return the seller with the token that *request* pins, by default the first seller; `None` if there is none."""
     if request.access_token is None:
         return next(iter(store.find(TENANTS, None, limit=1)), None)
     owner = store.owner(GRANTS, request.access_token)
@@ -186,7 +187,7 @@ def first_tenant(store: Store, request: TenantRequest) -> Tenant | None:
 
 
 def pin(context: SellerContext, token: str) -> Tenant:
-    """Give the seller the access token *token*, also if it was revoked before."""
+    """Give the seller the access token *token*, even if it was revoked before."""
     tenant = context.tenant
     expires_at = context.now + LIFETIMES["refresh"]
     grant = Grant(
@@ -197,7 +198,7 @@ def pin(context: SellerContext, token: str) -> Tenant:
 
 
 def with_valid_grants(context: SellerContext) -> Tenant:
-    """Return the seller with new grants in place of those that are spent or have expired."""
+    """Return the seller, with new grants for those that are spent or expired."""
     tenant = context.tenant
     if not usable(context, tenant.access_token):
         tenant = replace(tenant, access_token=make_grant(context, "access", tenant.scope, oauth=False).secret)
@@ -211,27 +212,28 @@ def with_valid_grants(context: SellerContext) -> Tenant:
 
 
 class ProvisionRequest(ControlStruct):
-    """Orders to make, each of them paid."""
+    """Paid orders to create."""
 
     orders: Annotated[int, Meta(ge=1, le=1_000_000)]
-    """How many."""
+    """The number of orders."""
     days: Annotated[int, Meta(ge=1, le=3650)] = 30
-    """How many days ago the first was made and paid, the others evenly since; 30 by default. A search sees 90."""
+    """The age of the oldest order in days; 30 by default. The others follow evenly. A search returns the last 90 days.
+    """
     tenant: int | None = None
     """The user id of the seller; the first seller by default."""
 
 
 class _Past(SellerContext, frozen=True):
-    """A moment of the past, in which an order is paid before anything of it falls due."""
+    """A context in the past. Orders are paid there before any of their jobs is due."""
 
     def schedule(self, at: datetime, kind: str, id: str) -> None:  # noqa: A002 - as in `SellerContext`
-        """Leave it: a paid order does not expire, and nobody has to find that out later."""
+        """Schedule nothing: a paid order does not expire."""
 
 
 def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[None]:
-    """Make the orders, oldest first, as if each had come by the API and a buyer had paid it; each step makes some.
+    """Create the orders, oldest first, as by the API and a buyer. Each step creates some of them.
 
-    Their references are `provisioned-1` and so on, their amounts 1.00 to 999.99. Those who watch get no event for each.
+    References count from `provisioned-1`; amounts are 1.00 to 999.99. Watchers get no events of these orders.
     """
     days = timedelta(days=request.days)
     for first in range(0, request.orders, _PIECE):

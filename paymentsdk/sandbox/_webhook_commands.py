@@ -1,4 +1,4 @@
-"""What the control API does to webhooks and deliveries, as `_commands.py` does the rest."""
+"""The commands of the control API for webhooks and deliveries; `_commands.py` has the others."""
 
 from paymentsdk.sandbox._commands import command, tenant_of
 from paymentsdk.sandbox._platform import Platform
@@ -9,7 +9,7 @@ from paymentsdk.sandbox._wire import Rejected
 
 @command("POST", "tenants/{id}/webhooks")
 def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> Webhook:
-    """Register a webhook of a seller (`x-beyond-contract`); the response has its secret."""
+    """Register a webhook of a seller (`x-beyond-contract`). The response has its secret."""
     return platform.webhooks.add(body, tenant_of(platform, user_id))
 
 
@@ -31,5 +31,5 @@ def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> Webhook
 
 @command("POST", "deliveries/{id}/redeliver")
 def redeliver(platform: Platform, delivery_id: str) -> Delivery:
-    """Send a notification once more, also to a webhook that a 410 has disabled."""
+    """Send a notification again, also to a webhook that a 410 has disabled."""
     return platform.webhooks.redeliver(delivery_id)

@@ -1,9 +1,8 @@
-"""Webhooks and the deliveries to them, without a network.
+"""Webhooks and their deliveries, without a network.
 
-`notify` keeps a delivery for each webhook that wants the topic, in the transaction of the change. The job `_deliver`,
-which the table of what is due runs, puts it in line, applies the faults, and has the `Sender` in `_deliveries.py` make
-the attempt. `settle` keeps how the attempt ended, and when the next one is due. Attempts that a killed process has not
-settled are made again.
+`notify` stores a delivery for each webhook with the topic, in the transaction of the change. When it is due, the job
+`_deliver` applies the faults and hands it to the `Sender` in `_deliveries.py`, which makes the attempt. `settle` stores
+the result and the time of the next attempt. Attempts that a killed process has not settled are repeated.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from paymentsdk.sandbox._signers import Topic, Webhook, WebhookRequest, check_we
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import Rejected
 
-#: The job that has a delivery sent.
+#: The job that sends a delivery.
 DELIVER = "notification.deliver"
-#: What a notification says has happened, by the line of the ledger. Of other lines, such as a refund that failed, there
-#: is none; a rejected payment has no line.
+#: The actions of notifications, by the kind of ledger entry. Other entries, such as failed refunds, notify nobody. A
+#: rejected payment has no entry.
 ACTIONS: Mapping[str, str] = {
     "order_created": "created", "payment": "paid", "refund": "refunded", "order_canceled": "canceled",
     "order_expired": "expired",
 }  # fmt: skip
-#: A receiver cannot ask for a longer pause.
+#: A receiver cannot request a longer pause.
 _LONGEST_PAUSE = timedelta(days=1)
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """The attempts to bring one notification to one webhook."""
+    """The attempts to deliver one notification to one webhook."""
 
     id: str
-    """Its id."""
+    """The id."""
     event: str
     """The id of the notification, the same for all webhooks and all attempts."""
     tenant: int
@@ -50,7 +49,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     webhook: str
     """The id of the webhook; empty for the `notification_url` of a preference."""
     url: str
-    """Where it is sent."""
+    """The address that it is sent to."""
     topic: Topic
     """`orders`, `payments` or `merchant_orders`."""
     action: str
@@ -62,36 +61,36 @@ class Delivery(Struct, frozen=True, kw_only=True):
     due: datetime | None
     """When the next attempt is due, by the clock of the sandbox; `None` for never."""
     status: Literal["waiting", "held", "delivered", "failed", "lost"]
-    """`waiting` for an attempt or its response; `held` by the policy `delivery=manual`; `delivered`; `failed` in its
+    """`waiting` for an attempt or its response; `held` by the policy `delivery=manual`; `delivered`; `failed` after the
     last attempt; `lost` by a fault."""
     attempts: int = 0
     """How many attempts have ended."""
     response_status: int | None = None
     """The status of the last response; `None` without one."""
     error: str | None = None
-    """Why the last attempt had no response."""
+    """Why the last attempt got no response."""
     faults: tuple[str, ...] = ()
     """The effects that hit the first attempt."""
     out_of_line: bool = False
-    """Whether other deliveries about the same thing do not wait for it, nor it for them."""
+    """Whether it is sent out of order: it does not wait for other deliveries about the same thing, nor they for it."""
 
     @property
     def line(self) -> str | None:
-        """The line that it waits in, with all that is about the same thing; `None` if it does not wait."""
+        """The line of deliveries about the same thing that it waits in; `None` if it does not wait."""
         if self.status != "waiting":
             return None
         return self.id if self.out_of_line else f"{self.webhook or self.url} {self.topic} {self.resource}"
 
 
 class Attempt(NamedTuple):
-    """How an attempt ended."""
+    """The result of an attempt."""
 
     status: int | None = None
     """The status of the response; `None` without one."""
     error: str | None = None
-    """Why there was none."""
+    """The reason for a missing response."""
     pause: timedelta = timedelta()
-    """The pause that the receiver asks for."""
+    """The pause that the receiver requests."""
 
 
 WEBHOOKS = Table("webhooks", Webhook, key=lambda webhook: webhook.id)
@@ -99,7 +98,7 @@ DELIVERIES = Table("deliveries", Delivery, key=lambda delivery: delivery.id, col
 
 
 def notify(context: SellerContext, topic: Topic, action: str, resource: str, url: str | None = None) -> None:
-    """Note that something has happened to *resource*, for each webhook of the seller and for *url*, if there is one."""
+    """Store a delivery about *resource* for each of the seller's webhooks with this topic, and for *url* if given."""
     if not (context.webhooks or url):
         return
     seller = context.tenant.user_id
@@ -125,19 +124,19 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
 
 
 def _wait(context: SellerContext, delivery: Delivery) -> Delivery:
-    """Keep a delivery, and have it sent when it is due."""
+    """Store a delivery, and schedule it if it is due at a moment."""
     if delivery.due:
         context.schedule(delivery.due, DELIVER, delivery.id)
     return context.put(DELIVERIES, delivery)
 
 
 class Webhooks:
-    """The webhooks of the sellers, and the deliveries to them: none unless you register some.
+    """The webhooks of the sellers and their deliveries. At first there are no webhooks.
 
     Args:
-        store: Where they are kept.
+        store: The store of webhooks and deliveries.
         faults: The faults that hit deliveries.
-        context_of: Returns the context of a seller, the first one by default.
+        context_of: Returns the context of a seller; by default, of the first seller.
     """
 
     def __init__(self, store: Store, faults: Faults, context_of: Callable[[Tenant | None], SellerContext]) -> None:
@@ -146,17 +145,17 @@ class Webhooks:
         self._context_of = context_of
         self.jobs: Mapping[str, Callable[[SellerContext, str], None]] = {DELIVER: self._deliver}
         self.hosts: frozenset[str] = frozenset()
-        """Where notifications may be sent besides this machine."""
+        """Hosts besides this machine that notifications may be sent to."""
         self.registered: tuple[Webhook, ...] = ()
-        """All of them, oldest first."""
+        """All webhooks, oldest first."""
         self.ready: deque[tuple[SellerContext, Delivery]] = deque()
-        """What the sender is to send now, oldest first."""
+        """Deliveries for the sender, oldest first."""
         self.wake: Callable[[], object] = lambda: None
-        """Tells the sender, from any thread, that there is something to do."""
+        """Wakes the sender, from any thread."""
         self._in_flight: set[str] = set()
 
     def load(self) -> None:
-        """Read the webhooks, and make due what waits: an attempt that a killed process has begun is no longer due."""
+        """Read the webhooks, and schedule the waiting deliveries again: a killed process may have taken their jobs."""
         self._load_webhooks()
         for delivery in self._store.find(DELIVERIES, None, [("line", "<>", "")]):
             if delivery.due:
@@ -170,11 +169,11 @@ class Webhooks:
     # --- for a test ----------------------------------------------------------------------------------------------
 
     def add(self, request: WebhookRequest, tenant: Tenant | None = None) -> Webhook:
-        """Register a webhook of *tenant* (the first seller by default), which gets what happens from now on.
+        """Register a webhook of *tenant* (by default, of the first seller) for everything that happens from now on.
 
         Raises:
-            RequestInvalid: A field cannot be used; the error names it.
-            ValueError: A field has a value that it may not have.
+            RequestInvalid: A field is invalid. The error names it.
+            ValueError: A field has an invalid value.
         """
         request = msgspec.convert(asdict(request), WebhookRequest)
         with self._store.transaction():
@@ -190,32 +189,32 @@ class Webhooks:
         return context.put(WEBHOOKS, webhook)
 
     def list(self, tenant: Tenant | None = None) -> tuple[Webhook, ...]:
-        """Return the webhooks of *tenant* (of all sellers by default), oldest first."""
+        """Return the webhooks of *tenant* (by default, of all sellers), oldest first."""
         return tuple(webhook for webhook in self.registered if tenant is None or webhook.tenant == tenant.user_id)
 
     def remove(self, webhook: Webhook) -> None:
-        """Remove a webhook: nothing more is sent to it. Removing it twice does no harm."""
+        """Remove a webhook. Nothing more is sent to it. A second removal has no effect."""
         with self._store.transaction():
             self._store.after_commit(self._load_webhooks)
             self._store.remove(WEBHOOKS, webhook.id, webhook.tenant)
 
     def deliveries(self, tenant: Tenant | None = None, *, limit: int = 100) -> tuple[Delivery, ...]:
-        """Return the newest deliveries of *tenant* (of all sellers by default), newest first."""
+        """Return the deliveries of *tenant* (by default, of all sellers), newest first."""
         seller = tenant.user_id if tenant else None
         return tuple(self._store.find(DELIVERIES, seller, descending=True, limit=limit))
 
     def redeliver(self, delivery: str) -> Delivery:
-        """Send the delivery with this id once more, now, out of line; a webhook that is disabled is enabled by it.
+        """Send the delivery with this id again, now and out of order. A disabled webhook is enabled again.
 
         Raises:
-            Rejected: There is no such delivery, or an attempt at it is under way.
+            Rejected: The delivery does not exist, or an attempt is in flight.
         """
         with self._store.transaction():
             stored = self._store.get(DELIVERIES, delivery)
             if stored is None:
                 raise Rejected(404, "not_found", f"there is no delivery {delivery!r}")
             if delivery in self._in_flight:
-                raise Rejected(409, "in_flight", "an attempt is under way: wait for its end")
+                raise Rejected(409, "in_flight", "an attempt is in flight; wait until it ends")
             context = self._context_of(self._store.get(TENANTS, str(stored.tenant)))
             for webhook in self.registered:
                 if webhook.id == stored.webhook and webhook.disabled:
@@ -227,7 +226,7 @@ class Webhooks:
     # --- for the sender ------------------------------------------------------------------------------------------
 
     def request_of(self, context: SellerContext, delivery: Delivery) -> WebhookRequest | None:
-        """Return where a delivery goes, in which form, and how it is signed; `None` if the webhook is gone."""
+        """Return the address, the template and the signer of a delivery; `None` if its webhook is gone."""
         if delivery.webhook:
             hooks = (hook for hook in self.registered if hook.id == delivery.webhook and not hook.disabled)
             return next(hooks, None)
@@ -236,9 +235,9 @@ class Webhooks:
         return WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
 
     def _deliver(self, context: SellerContext, delivery_id: str) -> None:
-        """Have a delivery sent that is due and first in its line, or postpone it as a fault says."""
+        """Hand a delivery to the sender if it is due and first in its line, or postpone it if a fault says so."""
         delivery = context.get(DELIVERIES, delivery_id)
-        # The job may come twice, or too late.
+        # The job may run twice, or too late.
         if delivery is None or delivery.due is None or delivery.due > context.now or delivery_id in self._in_flight:
             return
         if context.policies.notification_order == "per_resource" and self._first(context, delivery.line) != delivery:
@@ -266,12 +265,12 @@ class Webhooks:
         return next(iter(context.find(DELIVERIES, [("line", "=", line)], limit=1)), None)
 
     def _continue(self, context: SellerContext, line: str | None) -> None:
-        """Have the first delivery in a line sent, if it is due."""
+        """Schedule the first delivery in a line, if it has a due time."""
         if (first := self._first(context, line)) and first.due:
             context.schedule(max(context.now, first.due), DELIVER, first.id)
 
     def settle(self, context: SellerContext, delivery: Delivery, attempt: Attempt) -> None:
-        """Keep how an attempt ended, and when the next is due; after a 410 the webhook gets nothing more."""
+        """Store the result of an attempt and the time of the next. A webhook that responds with 410 is disabled."""
         self._in_flight.discard(delivery.id)
         if context.get(DELIVERIES, delivery.id) is None:  # A snapshot was restored meanwhile.
             return

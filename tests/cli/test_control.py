@@ -222,7 +222,7 @@ def test_faults(capsys, sandbox):
         (["hang", "times=0"], "Expected `int` >= 1 - at `$.times`"),
         (["hang", "times=two"], "Expected `int | null`, got `str` - at `$.times`"),
         (["hang", "probability=2"], "Expected `float` <= 1.0 - at `$.probability`"),
-        (["reset", "status=500"], "reset does not take status; of the details it takes none"),
+        (["reset", "status=500"], "reset does not take status; its details: none"),
         (["hang", "times=1", "times=2"], "times is given twice"),
         ([], "the following arguments are required: EFFECT"),
     ],

@@ -330,7 +330,7 @@ def test_an_operation_takes_the_place_of_one_of_the_platform():
     """By its name; one of another name with the same method and path is a mistake."""
     get = OPERATIONS["orders.get"]
     assert Sandbox(handlers={get: lambda context, call: None})
-    with pytest.raises(ValueError, match=r"orders.mine has the method and the path of orders.get"):
+    with pytest.raises(ValueError, match=r"orders.mine has the same method and path as orders.get"):
         Sandbox(
             handlers={replace(get, name="orders.mine", path="/v1/orders/{id}", echoes=()): lambda context, call: None}
         )

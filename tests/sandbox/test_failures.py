@@ -86,7 +86,7 @@ async def test_a_job_that_schedules_itself_at_its_own_moment_is_said(start, plai
     response = await plain_to(sandbox)("GET", "/preapproval_plan/search")
 
     assert (500, 10_000) == (response.status, len(runs))
-    assert "the job till.close of 7 has no end" in capsys.readouterr().err
+    assert "the job till.close of 7 never ends" in capsys.readouterr().err
 
 
 async def test_a_job_may_schedule_itself_at_later_moments(start):
@@ -175,8 +175,8 @@ async def test_a_file_of_another_schema_is_rejected(tmp_path):
     async with Sandbox(db=path) as sandbox:
         assert seller == sandbox.tenant.user_id
     for schema, words in (
-        (1, "an older version .* made it .schema 1; .* move it away, or name another file$"),
-        (7, "a newer version .* made it .schema 7; .*, or update paymentsdk$"),
+        (1, "an older version .* .schema 1.; .* move it away, or name another file$"),
+        (7, "a newer version .* .schema 7.; .*, or update paymentsdk$"),
     ):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(f"PRAGMA user_version = {schema}")

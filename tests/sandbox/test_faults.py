@@ -516,8 +516,8 @@ async def test_a_rule_that_could_not_do_what_it_says_is_rejected(plain, sandbox,
 
 
 @pytest.mark.parametrize(("rule", "takes"), [
-    ({"effect": "reset", "seconds": 5}, "reset does not take seconds; of the details it takes none"),
-    ({"effect": "refuse", "rows": 5}, "refuse does not take rows; of the details it takes status, code"),
+    ({"effect": "reset", "seconds": 5}, "reset does not take seconds; its details: none"),
+    ({"effect": "refuse", "rows": 5}, "refuse does not take rows; its details: status, code"),
 ])  # fmt: skip
 async def test_a_detail_that_an_effect_does_not_take_is_named(plain, rule, takes):
     """With those that it takes."""

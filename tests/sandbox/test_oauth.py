@@ -266,7 +266,7 @@ async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
     """And nobody moves in."""
     response = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
 
-    words = "$.client_id: no seller has the application 1; give client_secret, too, to make it"
+    words = "$.client_id: no seller has the application 1; give client_secret, too, to create it"
     assert (400, words) == (response.status, response.json["message"])
     with pytest.raises(ValueError, match="no seller has the application 1"):
         sandbox.create_tenant(client_id="1")
@@ -424,7 +424,7 @@ async def test_only_an_access_token_is_a_bearer_token(client, sandbox, grant):
     """What is exchanged for a token is none: a program that mixes them up would find out in production only."""
     other = client.with_options(access_token=getattr(sandbox.tenant, grant))
 
-    with pytest.raises(AuthenticationFailed, match="is not known"):
+    with pytest.raises(AuthenticationFailed, match="unknown access token"):
         await other.plans.get(sandbox.plan_id)
 
 

@@ -80,7 +80,7 @@ async def test_a_file_with_another_seller_is_rejected(start, tmp_path: Path, cha
     await (await start(db=file, tenant=PINNED)).stop()
     [name] = change
 
-    with pytest.raises(ValueError, match=f"the file has the seller with another {name}; use another file"):
+    with pytest.raises(ValueError, match=f"the seller in the file has another {name}; use another file"):
         await start(db=file, tenant={**PINNED, **change})
 
 
@@ -102,10 +102,10 @@ async def test_a_seller_is_pinned_over_http(plain, sandbox, connect, order):
             {"access_token": "TEST-x-7"},
             "$.access_token: ends with the user id of another seller, 7; use another number",
         ),
-        ({"access_token": "TEST-x-07"}, "$.access_token: ends with a number that is no user id"),
+        ({"access_token": "TEST-x-07"}, "$.access_token: ends with a number that is not a user id"),
         ({"access_token": "ci"}, "Expected `str` matching regex"),
         ({"client_id": "ci", "client_secret": "t"}, "$.client_secret: differs from the secret of the application ci"),
-        ({"client_id": "ci2"}, "$.client_id: no seller has the application ci2; give client_secret, too, to make it"),
+        ({"client_id": "ci2"}, "$.client_id: no seller has the application ci2; give client_secret, too, to create it"),
     ],
 )
 async def test_a_seller_that_cannot_be_pinned_is_rejected(plain, sandbox, second: dict[str, Any], complaint: str):
@@ -124,7 +124,7 @@ async def test_an_unknown_token_is_told_where_known_ones_are(start, connect):
     """A program with the token of yesterday's sandbox is told the way out."""
     sandbox = await start()
     async with connect(sandbox).with_options(access_token="TEST-of-yesterday") as client:
-        with pytest.raises(AuthenticationFailed, match="GET /_sandbox/tenants lists tokens"):
+        with pytest.raises(AuthenticationFailed, match="GET /_sandbox/tenants lists the valid ones"):
             await client.plans.get(sandbox.plan_id)
 
 

@@ -83,11 +83,11 @@ async def test_the_contract_stays_as_it_is(start, plain_to, stubs, data):
         ('path = "/a"\n[[stubs]]\npath = "/a/"', "line 3: stubs[1]: GET /a/ is taken by GET /a"),
         (
             'path = "/a/{id}"\nbody = { x = ["{di}"] }',
-            "line 3: stubs[0].body: has {di}, which is no placeholder of the",
+            "line 3: stubs[0].body: has {di}, which is not a placeholder of the",
         ),
         ('path = "a"', "line 2: stubs[0].path: must have a / before each word"),
         ('path = "/a"\nstatus = 204\nbody = "x"', "line 4: stubs[0].body: cannot go with the status 204"),
-        ('path = "/a"\nheaders = { "a b" = "x" }', "line 3: stubs[0].headers.a b: is no header"),
+        ('path = "/a"\nheaders = { "a b" = "x" }', "line 3: stubs[0].headers.a b: is not a header"),
         ('path = "/a"\nmethod = "HEAD"', "it is one of DELETE, GET, PATCH, POST, PUT"),
         ('paht = "/a"', 'line 2: stubs[0] has no key "paht"; did you mean "path"?'),
     ],

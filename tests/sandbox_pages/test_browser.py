@@ -82,7 +82,7 @@ async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop, policie
     await tab.until("document.querySelector('#news').textContent === 'ticket-1: Refunded'")
 
     # The row is drawn after the news is told.
-    await tab.until("document.querySelector('#settled-rows tr').textContent.includes('ARS\\u00a050.00 given back')")
+    await tab.until("document.querySelector('#settled-rows tr').textContent.includes('ARS\\u00a050.00 refunded')")
     assert "Refunded" == await text_of(tab, "#settled-rows .state")
 
 
@@ -239,7 +239,7 @@ async def test_a_far_expiry_is_asked_about(tab, sandbox, shop, confirmed: bool) 
 
     await tab.click("[data-act=expire]")
 
-    await tab.until("window.asked?.includes('150 days, for every seller')")
+    await tab.until("window.asked?.includes('150 days for every seller')")
     if confirmed:
         await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
     else:

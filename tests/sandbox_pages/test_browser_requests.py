@@ -107,7 +107,7 @@ async def test_a_policy_is_changed(tab, sandbox) -> None:
     await tab.until("document.querySelector('#policy-count').textContent.startsWith('1 of')")
     assert "any" == sandbox.policies.cancel_from
     assert "policy-cancel_from" == await tab.run("document.activeElement.id")
-    assert "(usually created)" in await text_of(tab, "label[for=policy-cancel_from]")
+    assert "(default: created)" in await text_of(tab, "label[for=policy-cancel_from]")
 
 
 async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
@@ -175,7 +175,7 @@ async def test_what_cannot_be_copied_is_not_said_to_be(tab, sandbox, shop) -> No
 
     await tab.click(".requests .row button")
 
-    assert await tab.until("document.querySelector('#news').textContent.includes('not among the last ones')")
+    assert await tab.until("document.querySelector('#news').textContent.includes('no longer in the list')")
     assert await tab.run("window.copied === undefined")
 
 
@@ -202,7 +202,7 @@ async def test_an_example_that_a_gateway_responds_to_says_so(tab, sandbox) -> No
 
     await tab.click("[data-example]")
 
-    assert await tab.until("document.querySelector('#news').textContent === 'The order was answered with 502.'")
+    assert await tab.until("document.querySelector('#news').textContent === 'The response to the order was 502.'")
 
 
 async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_is(tab, sandbox, shop) -> None:
@@ -253,8 +253,8 @@ async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -
     await asyncio.gather(*(shop.order() for _ in range(14)))
     await open_dashboard(tab, sandbox)
     await tab.until("document.querySelector('#counts').textContent === '14 waiting, 80 settled'")
-    assert "2 older ones wait as well." == await text_of(tab, "#more-open")
-    assert "30 older ones are settled as well." == await text_of(tab, "#more-settled")
+    assert "2 older orders are waiting, too." == await text_of(tab, "#more-open")
+    assert "30 older orders are settled, too." == await text_of(tab, "#more-settled")
 
     await tab.open("about:blank")  # A page that is open draws itself anew for each of those that follow.
     for _ in range(20):

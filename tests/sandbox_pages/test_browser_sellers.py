@@ -69,7 +69,7 @@ async def test_all_panels_show_the_chosen_seller(tab, sandbox, shop, other) -> N
         assert words in rows
     assert sandbox.access_token not in rows
     assert str(other.user_id) == await tab.run("document.querySelector('#fault-tenant').value")
-    await tab.until("document.querySelector('label[for=policy-page_size]').textContent.includes('seller has 7')")
+    await tab.until("document.querySelector('label[for=policy-page_size]').textContent.includes('chosen seller: 7')")
 
     await choose(tab, "#seller", sandbox.tenant.user_id)
     await tab.until(f"{ROWS}.includes('first-link') && !{ROWS}.includes('other-')")
@@ -147,7 +147,7 @@ async def test_requests_are_filtered_by_status(tab, sandbox, shop, visitor) -> N
     await shop.order()
     await open_dashboard(tab, sandbox)
     await choose(tab, "#statuses", "4")
-    await tab.until("document.querySelector('#no-requests').textContent === 'None of the last 1 requests.'")
+    await tab.until("document.querySelector('#no-requests').textContent === 'None of the last 1 requests match.'")
 
     await visitor.get("/v1/nothing", Accept="*/*")
     await shop.order()

@@ -171,7 +171,7 @@ async def test_a_part_that_went_back_is_called_one(shop, visitor, sandbox, statu
     sandbox.buyer.pay(order)
     await shop.client.orders.refund(order.id, payment_id=order.transactions.payments[0].id, amount=Decimal("1.00"))
 
-    assert "The seller has given a part of the money back." in words_of(await visitor.get(f"/qr/{order.id}"))
+    assert "The seller has refunded a part of the payment." in words_of(await visitor.get(f"/qr/{order.id}"))
 
 
 # --- preferences -------------------------------------------------------------------------------------------------
@@ -344,10 +344,10 @@ async def test_money_that_went_back_is_shown(shop, visitor, sandbox) -> None:
 
     words = words_of(await visitor.get(path_of(preference)))
     assert "Partly refunded" in words
-    assert "Given back ARS 20.00" in words
+    assert "Refunded ARS 20.00" in words
 
     sandbox.buyer.refund_merchant_order(paid.id)
-    assert "given the money back" in words_of(await visitor.get(path_of(preference)))
+    assert "The seller has refunded the payment." in words_of(await visitor.get(path_of(preference)))
 
 
 async def test_the_end_of_a_preference_is_shown_in_utc(shop, visitor, sandbox) -> None:

@@ -138,7 +138,7 @@ async def test_a_static_order_has_no_code_of_its_own(shop, visitor) -> None:
     """The buyer scans that of the point of sale."""
     order = await shop.order(mode="static")
 
-    assert "that of the point of sale POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
+    assert "scan the code of the point of sale POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
     assert 404 == visitor.status
 
 

@@ -1,4 +1,4 @@
-"""The nouns of the API, each as one value in a file of its own."""
+"""The nouns of the API. Each file declares one noun, as one value."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from paymentsdk.sandbox._policies import Policies
 
 _FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
 NOUNS: Mapping[str, Noun] = {file.NOUN.name: file.NOUN for file in _FILES}
-#: Stands for the nouns of other programs: whatever is wrong with a request has the most general code.
+#: The noun of operations of other programs. All their errors have the most general code.
 OWN = Noun(handlers=(), other_code="bad_request")
-HANDLERS = {one.operation.name: one for noun in NOUNS.values() for one in noun.handlers}
+HANDLERS = {handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers}
 JOBS = {name: job for noun in NOUNS.values() for name, job in noun.jobs.items()}
 SCHEMAS = {place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()}
 
 
 def noun_of(operation: Operation[Any, Any]) -> Noun:
-    """Return the noun that *operation* belongs to, which may be one of another program."""
+    """Return the noun of *operation*, which may belong to another program."""
     return NOUNS.get(operation.name.partition(".")[0], OWN)
 
 
 def ways(handler: Handler[Any, Any], error: ErrorCode) -> tuple[str, ...]:
-    """Return every way to be rejected with *error*: by itself, by a magic value, by a fault."""
+    """Return all ways to be rejected with *error*: what leads to it, a magic value and a fault."""
     operation = handler.operation
     magically = f"{handler.magic.member}: {handler.magic_value(error)}" if handler.magic else None
     rule = f'FaultRule(operation="{operation.name}", effect="refuse", status={error.status}, code="{error.code}")'
@@ -45,21 +45,21 @@ def ways(handler: Handler[Any, Any], error: ErrorCode) -> tuple[str, ...]:
 
 
 def required(policies: Policies) -> Mapping[str, Sequence[str]]:
-    """Return the members that *policies* ask for, by the name of their Struct."""
+    """Return the members that *policies* require, by the name of their Struct."""
     requirements = (noun.required(policies) for noun in NOUNS.values() if noun.required)
     return {struct: names for members in requirements for struct, names in members.items()}
 
 
 def operations_of(handlers: Iterable[Handler[Any, Any]]) -> Mapping[str, Operation[Any, Any]]:
-    """Return the operations of *handlers*, of which each has a method and a path of its own.
+    """Return the operations of *handlers* by name. Each has its own method and path.
 
     Raises:
-        ValueError: Two have the same.
+        ValueError: Two operations have the same method and path.
     """
     names: dict[tuple[str, str], str] = {}
     operations = {handler.operation.name: handler.operation for handler in handlers}
     for name, operation in operations.items():
         place = operation.method, re.sub(r"{\w+}", "{}", operation.path)
         if (first := names.setdefault(place, name)) != name:
-            raise ValueError(f"{name} has the method and the path of {first}: give it that name to take its place")
+            raise ValueError(f"{name} has the same method and path as {first}; name it {first} to replace that one")
     return operations

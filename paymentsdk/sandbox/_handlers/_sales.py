@@ -1,4 +1,4 @@
-"""What is sold: what it costs, in which currency, how it is paid, and where it is sent; for API, ledger and pages."""
+"""Costs, currencies, ways to pay and shipments of a sale, for the API, the ledger and the pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._records import TENANTS, Tenant
 from paymentsdk.sandbox._wire import Rejected, echo
 
-#: The ``status_detail`` that goes with the status of a payment; invoices have words of their own.
+#: The ``status_detail`` for the status of a payment. Invoices use other details.
 DETAILS: Mapping[str, str] = {
     "approved": "accredited",
     "authorized": "pending_capture",
@@ -26,21 +26,21 @@ DETAILS: Mapping[str, str] = {
     "refunded": "refunded",
     "rejected": "cc_rejected_other_reason",
 }
-#: The kinds of payment methods that discounts know, each with a method of its kind.
+#: The kinds of payment methods in discounts, each with a method of its kind.
 METHODS = {"account_money": "account_money", "debit_card": "debvisa", "credit_card": "visa", "prepaid_card": "prepaid"}
-#: How long a shipment takes in the sandbox, of which the seller has a day.
+#: The duration of a shipment, and its parts in hours.
 _DELIVERY, _SPEED = timedelta(days=3), Speed(handling=24, shipping=48)
-#: A line of a sale that may say what it is paid in.
+#: A line of a sale that may have a currency.
 Valued: TypeAlias = PreferenceItem | PreferenceItemRequest | MerchantOrderItem
 
 
 def total(items: Iterable[Valued | OrderItem]) -> Decimal:
-    """Return what all lines of a sale cost."""
+    """Return the total of all lines of a sale."""
     return money.total((item.quantity or 1, item.unit_price or money.ZERO) for item in items)
 
 
 def shipping_cost(preference: Preference) -> Decimal:
-    """Return what the buyer of *preference* pays for its shipment."""
+    """Return the shipping cost that the buyer of *preference* pays."""
     shipments = preference.shipments
     if shipments is None or shipments.free_shipping:
         return money.ZERO
@@ -48,39 +48,39 @@ def shipping_cost(preference: Preference) -> Decimal:
 
 
 def currency_of(items: Iterable[Valued], otherwise: str) -> str:
-    """Return the currency of a sale: the one that an item names, or else *otherwise*."""
+    """Return the first currency that an item names, or *otherwise*."""
     return next((item.currency_id for item in items if item.currency_id), otherwise)
 
 
 def counted_installments(method: str, installments: int) -> int:
-    """Return in how many parts *method* is paid: only a credit card has more than one."""
+    """Return the number of installments. Only a credit card can have more than one."""
     return installments if method == "credit_card" else 1
 
 
 def check_way(method: str, installments: int, *, kinds: Collection[str] = METHODS, most: int) -> None:
-    """Reject a way to pay that a buyer is not offered.
+    """Reject a way to pay that is not offered.
 
     Raises:
-        Rejected: The method is none of those *kinds*, or there are more than the *most* installments.
+        Rejected: *method* is not one of *kinds*, or there are more than *most* installments.
     """
     if method not in kinds:
         raise Rejected(400, "bad_request", f"it can be paid with {', '.join(kinds) or 'nothing at all'}")
     if not 1 <= counted_installments(method, installments) <= most:
-        raise Rejected(400, "bad_request", f"it can be paid in 1 to {most} installments")
+        raise Rejected(400, "bad_request", f"installments must be 1 to {most}")
 
 
 def find_sponsor(context: SellerContext, sponsor_id: Id | None, *, code: str, place: str) -> Tenant | None:
-    """Return the sponsor of a sale; ``None`` for none, and for one whom the policy lets be nobody of this sandbox.
+    """Return the sponsor of a sale; ``None`` without a sponsor, or for an unknown sponsor that the policy allows.
 
     Raises:
-        Rejected: The id is no number above zero, or nobody's whom the policy wants to be somebody.
+        Rejected: The id is not a number above zero, or the sponsor is unknown and the policy rejects it.
     """
     if sponsor_id is None:
         return None
     text = str(sponsor_id)
-    # As text, since Python makes no number of some thousand digits.
+    # As text, since Python limits the digits of numbers that it converts.
     number = text.lstrip("0") if text.isascii() and text.isdigit() else ""
-    # A sponsor is another seller, beyond the own context.
+    # Looked up in the whole store: a sponsor is another seller.
     sponsor = context.store.get(TENANTS, number)
     if not number or (sponsor is None and context.policies.sponsors == "known"):
         raise Rejected(400, code, details=(place,))
@@ -90,7 +90,7 @@ def find_sponsor(context: SellerContext, sponsor_id: Id | None, *, code: str, pl
 def shipments_of(
     context: SellerContext, preference: Preference, items: Iterable[MerchantOrderItem]
 ) -> tuple[merchant_orders.Shipment, ...]:
-    """Return the one shipment of a preference that says where to; nobody has sent it yet."""
+    """Return the shipment of a preference that has an address. It is not yet sent."""
     shipments = preference.shipments
     address = shipments.receiver_address if shipments else None
     if shipments is None or address is None:
@@ -136,10 +136,10 @@ def shipments_of(
 def _receiver_address(
     context: SellerContext, preference: Preference, address: preferences.PreferenceReceiverAddress
 ) -> ReceiverAddress:
-    """Return *address* in the words of merchant orders; what nobody said, such as where on earth it is, is made up."""
+    """Return *address* as merchant orders write it. Missing data, such as the coordinates, is made up."""
     payer, street = preference.payer or Payer(), address.street_name
     line = " ".join(str(part) for part in (street, address.street_number) if part is not None)
-    # A street is called the same in every language.
+    # The street has the same name in every language.
     languages = street and context.policies.street_names == "languages"
     return echo(
         address,
@@ -159,10 +159,10 @@ def _receiver_address(
 
 
 def full_name(payer: Payer) -> str:
-    """Return what a buyer is called."""
+    """Return the name of a buyer."""
     return " ".join(filter(None, (payer.first_name or payer.name, payer.last_name or payer.surname)))
 
 
 def _code(name: str) -> str:
-    """Return an id that a place of this *name* always has."""
+    """Return an id that depends only on the *name* of a place."""
     return "".join(filter(str.isalnum, name)).upper()[:8]

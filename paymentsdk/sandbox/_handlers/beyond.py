@@ -1,4 +1,4 @@
-"""The reads of `paymentsdk.beyond`, which the contract does not have: served only if the sandbox is asked to."""
+"""The reads of `paymentsdk.beyond`, which are not in the contract. The sandbox serves them only on request."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ def _equal(request: ParsedRequest[None], *columns: str) -> list[Condition]:
 
 
 def _page(context: SellerContext, request: ParsedRequest[None], rows: Sequence[D]) -> tuple[Paging, tuple[D, ...]]:
-    """Return the position and the rows of the page that *request* asks for."""
+    """Return the page that *request* asks for: its position and its rows."""
     if context.policies.search_order == "newest":
         rows = rows[::-1]
     page = cut_page(context.policies, request, len(rows), lambda start, most: [*rows[start : start + most]])
     return Paging(offset=page.offset, limit=page.limit, total=page.total), tuple(page.items)
 
 
-#: By operation, what `Sandbox(beyond="reads")` serves.
+#: The handlers of `Sandbox(beyond="reads")`, by operation.
 READS: Mapping[Operation[Any, Any], Callable[[SellerContext, ParsedRequest[Any]], object]] = {
     beyond.GET_CUSTOMER: _get_customer,
     beyond.GET_PREFERENCE: _get_preference,
     beyond.GET_MERCHANT_ORDER: _get_merchant_order,
-    beyond.SEARCH_PAYMENTS: _search_payments,  # Before the get, which would take its path for that of a payment.
+    beyond.SEARCH_PAYMENTS: _search_payments,  # First, since the get's path matches it, too.
     beyond.GET_PAYMENT: _get_payment,
     beyond.SEARCH_ORDERS: _search_orders,
 }

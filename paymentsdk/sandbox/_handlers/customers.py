@@ -13,10 +13,10 @@ from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, S
 from paymentsdk.sandbox._records import CUSTOMERS
 from paymentsdk.sandbox._wire import Rejected, cause, echo
 
-#: The contract has a limit of lengths (code 104) and does not show it.
+#: The contract has a limit of lengths (code 104), but does not name it.
 MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
-#: The code for each member that has one of its own, and what leads to it (spec: Errors, Customer creation).
+#: The codes of members that have their own, and what leads to them (spec: Errors, Customer creation).
 _CODES: Mapping[str, tuple[str, str]] = {
     "email": ("106", "an email of the wrong form"),
     "first_name": ("107", "a first_name that is not a string"),
@@ -32,7 +32,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
     "metadata": ("117", "a metadata that is not an object"),
     "default_card": ("121", "a default_card that is neither a string nor a number"),
 }
-#: What a customer needs, by the policy ``customer_required``.
+#: The required members of a customer, by the policy ``customer_required``.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "email": ("email",),
     "five": ("email", "first_name", "last_name", "phone", "identification"),
@@ -40,7 +40,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 
 def create(context: SellerContext, request: ParsedRequest[CustomerRequest]) -> Customer:
-    """Create a customer that the seller does not have yet."""
+    """Create a customer. The email must be new for this seller."""
     body = request.body
     missing = tuple(name for name in REQUIRED[context.policies.customer_required] if getattr(body, name) is None)
     if missing:
@@ -74,7 +74,7 @@ def _check_lengths(body: Struct, place: str = "") -> None:
 
 
 def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
-    """Write the codes as the numbers that they are, under a general error."""
+    """Return the error with its code as a number, below a general error."""
     if not rejected.code.isdigit():
         return cause(rejected, message)
     entry = {"code": int(rejected.code), "description": message, "data": ", ".join(rejected.details) or None}

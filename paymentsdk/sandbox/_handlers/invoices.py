@@ -1,4 +1,4 @@
-"""Invoices (4.2): made from subscriptions by the clock, collected, tried again, given up."""
+"""Invoices (4.2): the clock creates them from subscriptions, collects them and retries."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from paymentsdk.sandbox._wire import Rejected
 
 _FILTERS = tuple(invoices.InvoiceFilters.__annotations__)
 _NUMBERS = ("id", "payment_id", "payer_id")
-#: Instead of a number of rejections: every attempt to collect is rejected.
+#: The number of rejections that stands for all attempts to collect.
 ALL_REJECTED = -1
 _CENT = Decimal("0.01")
-#: The smallest amount of a currency that has no cents; of the contract's only this one has none.
+#: The smallest amounts of currencies without cents. The contract has only one of these.
 _WHOLE = {"CLP": Decimal(1)}
-#: Days of a month, as shares of a charge count them.
+#: Days of a month in a proportional charge.
 _MONTH = 30
 #: States of a payment in which the seller has the money.
 _PAID = (InvoicePaymentStatus.APPROVED, InvoicePaymentStatus.IN_MEDIATION)
-#: What an invoice is once its payment was brought into a state by hand, and the detail of the payment. Without a status
-#: it is what it was. Money that went back was collected before: nobody tries to collect it again.
+#: The status of an invoice after its payment was set to a state by hand, and the detail of the payment. `None` leaves
+#: the status unchanged. Refunded money was collected before, so that the invoice is not collected again.
 _STATES: Mapping[InvoicePaymentStatus, tuple[InvoiceStatus | None, str | None]] = {
     InvoicePaymentStatus.APPROVED: (InvoiceStatus.PROCESSED, "accredited"),
     InvoicePaymentStatus.REJECTED: (None, "cc_rejected_insufficient_amount"),
@@ -42,7 +42,7 @@ _STATES: Mapping[InvoicePaymentStatus, tuple[InvoiceStatus | None, str | None]] 
     InvoicePaymentStatus.CANCELLED: (InvoiceStatus.CANCELED, None),
 }
 _UNCHANGED = (None, None)
-#: As text: a number of OpenAPI has a largest one, and an id has none.
+#: Text, since a number of OpenAPI has a maximum and an id has none.
 _DIGITS = {"type": "string", "pattern": "^[0-9]+$"}
 
 
@@ -64,17 +64,17 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> invoices.Inv
 def subscribe(
     context: SellerContext, plan: Plan, *, payer_id: int, external_reference: str | None = None, rejections: int = 0
 ) -> Subscription:
-    """Subscribe a buyer to a plan; the first invoice is made at once and collected when the free trial is over.
+    """Subscribe a buyer to a plan. The first invoice is created now and collected after the free trial.
 
     Args:
         context: The context of the plan's seller.
         plan: The plan.
         payer_id: The buyer.
-        external_reference: The integrator's own name for the subscription.
-        rejections: How many attempts to collect are rejected before one is approved; -1 for all.
+        external_reference: The integrator's name for the subscription.
+        rejections: The number of attempts to collect that are rejected before one is approved; -1 for all.
 
     Raises:
-        Rejected: The plan is not active; the rejections are neither a number of attempts nor -1.
+        Rejected: The plan is not active, or *rejections* is below -1.
     """
     if plan.status != PlanStatus.ACTIVE:
         raise Rejected(409, "plan_not_active", f"the plan is {plan.status}")
@@ -92,7 +92,7 @@ def subscribe(
 
 
 def end(context: SellerContext, subscription: Subscription) -> Subscription:
-    """Cancel a subscription, and every invoice of it that is not done."""
+    """Cancel a subscription and its open invoices."""
     for record in context.find(INVOICES, [("preapproval_id", "=", subscription.id)]):
         if record.invoice.summarized == InvoiceSummary.PENDING:
             _keep(context, record, status=InvoiceStatus.CANCELED)
@@ -100,7 +100,7 @@ def end(context: SellerContext, subscription: Subscription) -> Subscription:
 
 
 def collect(context: SellerContext, invoice_id: str) -> str | None:
-    """Try to collect an invoice; the first attempt also makes the invoice after it."""
+    """Try to collect an invoice. The first attempt also creates the next invoice."""
     record = context.require(INVOICES, invoice_id)
     if record.invoice.summarized != InvoiceSummary.PENDING:
         return None
@@ -108,7 +108,7 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
     attempts = (record.invoice.retry_attempt or 0) + 1
     waits = context.policies.retry_waits
     outcome = InvoicePaymentStatus.REJECTED if subscription.rejections else InvoicePaymentStatus.APPROVED
-    status = InvoiceStatus.PROCESSED  # Also once all attempts have failed (spec: Invoice).
+    status = InvoiceStatus.PROCESSED  # Also after the last failed attempt (spec: Invoice).
     if subscription.rejections and attempts <= len(waits):
         status = InvoiceStatus.RECYCLING
         context.schedule(context.now + waits[attempts - 1], "invoice.collect", invoice_id)
@@ -121,18 +121,19 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
 
 
 def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -> Invoice:
-    """Bring the payment of an invoice into any state of the contract, such as ``charged_back``.
+    """Set the payment of an invoice to a state of the contract, such as ``charged_back``.
 
-    An invoice that was paid, also one whose money went back since, is ``processed``, and one whose payment was canceled
-    is ``canceled``: neither is collected again. In any other state it stays as it is, and so do its attempts.
+    An invoice whose money was collected, even if it was returned since, becomes ``processed``. An invoice whose payment
+    was canceled becomes ``canceled``. Neither is collected again. Other states do not change the invoice's status or
+    its attempts.
 
     Raises:
-        Rejected: There is no such state, or the invoice has no payment yet.
+        Rejected: The state does not exist, or the invoice has no payment yet.
     """
     if status not in set(InvoicePaymentStatus):
         raise Rejected(400, "bad-request", "the contract has no such payment status", details=("status",))
     if record.invoice.payment is None:
-        words = "nobody has tried to collect the invoice yet: advance the clock to its debit_date"
+        words = "the invoice has no payment yet; advance the clock to its debit_date"
         raise Rejected(409, "no_payment", words)
     payment = InvoicePaymentStatus(status)
     settled, _ = _STATES.get(payment, _UNCHANGED)
@@ -140,7 +141,7 @@ def change_payment(context: SellerContext, record: InvoiceRecord, status: str) -
 
 
 def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Subscription:
-    """Make the next invoice of a subscription, which is finished if it has had all of them."""
+    """Create the next invoice of a subscription, or finish the subscription after its last invoice."""
     recurring = plan.auto_recurring or AutoRecurring()
     if recurring.repetitions is not None and subscription.invoices >= recurring.repetitions:
         return context.put(SUBSCRIPTIONS, replace(subscription, status=_records.FINISHED))
@@ -168,8 +169,8 @@ def _issue(context: SellerContext, subscription: Subscription, plan: Plan) -> Su
 def debited_at(recurring: AutoRecurring, started: datetime, number: int) -> datetime:
     """Return when the invoice *number* (from 0) of a subscription is collected.
 
-    The first is when the free trial is over, moved to the billing day where the plan has one; each later one is the
-    plan's frequency after the first. A month that lacks the day takes its last.
+    The first is collected at the end of the free trial, moved to the plan's billing day if it has one. Later ones
+    follow at the plan's frequency. In a month without that day, it is the last day.
     """
     first = _trial_end(recurring, started)
     if recurring.billing_day:
@@ -194,10 +195,10 @@ def _later(moment: datetime, count: int, unit: str | None) -> datetime:
 
 
 def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
-    """Return what an invoice charges.
+    """Return the amount of an invoice.
 
-    Where the plan says so, the first is only for the days from the end of the free trial up to the billing day, out of
-    those that a whole charge is for.
+    A proportional first charge covers the days from the end of the free trial to the billing day, as a share of the
+    days of a whole period.
     """
     amount = recurring.transaction_amount or money.ZERO
     if subscription.invoices or not (recurring.billing_day and recurring.billing_day_proportional):
@@ -213,7 +214,7 @@ def _amount(recurring: AutoRecurring, subscription: Subscription) -> Decimal:
 def _keep(
     context: SellerContext, record: InvoiceRecord, payment: InvoicePaymentStatus | None = None, **changes: object
 ) -> InvoiceRecord:
-    """Keep an invoice with its *changes*, and the money that moved with the state of its *payment*."""
+    """Store an invoice with its *changes*, and record the money that the new state of its *payment* moves."""
     old = record.invoice
     invoice = replace(old, last_modified=context.now, **changes)
     if invoice.status in {InvoiceStatus.PROCESSED, InvoiceStatus.CANCELED}:

@@ -1,4 +1,4 @@
-"""Merchant orders (4.7): what preferences and orders come to, opened, paid and reverted."""
+"""Merchant orders (4.7): the state and the payments of preferences and paid orders."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from paymentsdk.sandbox._records import EPOCH, MERCHANT_ORDERS, Comparison, Cond
 from paymentsdk.sandbox._webhooks import notify
 from paymentsdk.sandbox._wire import Rejected, echo
 
-#: How far back a search sees (spec: Limits).
+#: The days that a search covers (spec: Limits).
 SEARCH_DAYS = 90
-#: Of the date filters; a millisecond is what the clock counts in, and needs no rounding.
+#: The grains of date filters. A millisecond is the clock's unit and needs no rounding.
 _GRAINS = {"second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
-#: How a date compares with the begin and the end of a range.
+#: The comparisons of a date with the begin and the end of a range.
 _EDGES: Mapping[str, tuple[Comparison, Comparison]] = {
     "inclusive": (">=", "<="),
     "exclusive": (">", "<"),
@@ -38,7 +38,7 @@ _EDGES: Mapping[str, tuple[Comparison, Comparison]] = {
 
 
 class _Page(Struct, frozen=True, kw_only=True):
-    """A page of the search. It has no defaults: what is ``None`` is sent as null."""
+    """A page of the search. Its fields have no defaults, so that ``None`` is sent as null."""
 
     elements: list[MerchantOrder] | None
     next_offset: int | None
@@ -49,7 +49,7 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> _Page:
     """Return a page of the orders of the last 90 days that meet the filters."""
     for effect in request.effects:
         _inject_row_fault(context, effect)
-    # A row without a date was deleted, and is older than all that a search sees.
+    # A deleted row has no date, so that no search finds it.
     edge, days = _EDGES[context.policies.window_edge][0], timedelta(days=SEARCH_DAYS)
     since: Condition = ("date_created", edge, context.now - days)
     rows, total, offset, _ = find_page(
@@ -68,7 +68,7 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> _Page:
 
 
 def _inject_row_fault(context: SellerContext, effect: str) -> None:
-    """Make, hide or touch one of the seller's rows, at random, if *effect* is that of such a fault."""
+    """Insert, hide or change one of the seller's rows, at random, if *effect* is a fault of rows."""
     visible: list[Condition] = [("date_created", ">=", EARLIEST)]
     rows = context.count(MERCHANT_ORDERS, visible)
     if not rows:
@@ -98,20 +98,20 @@ def _conditions(context: SellerContext, query: Mapping[str, object]) -> list[Con
 
 
 def _range(policies: Policies, column: str, *ends: object) -> Iterator[Condition]:
-    """Yield what holds for *column* between its two *ends*, by the edges and the grain of the policies."""
+    """Yield the conditions for *column* between two *ends*, with the edges and the grain of the policies."""
     grain = _GRAINS.get(policies.date_filter_grain)
     for end, edge in zip(ends, _EDGES[policies.window_edge], strict=True):
         if not isinstance(end, datetime):
             continue
-        # In UTC: at another offset the end of the grain could be beyond the calendar.
+        # In UTC, since the end of the grain could be beyond the calendar at another offset.
         bound = end.astimezone(UTC) - ((end - EPOCH) % grain if grain else timedelta())
         if grain and policies.date_filter_compares == "grains" and edge in {">", "<="}:
-            bound += grain - timedelta.resolution  # To the last moment of the grain that it is in.
+            bound += grain - timedelta.resolution  # The last moment of the grain.
         yield column, edge, bound
 
 
 def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
-    """Keep what a QR order came to: it was paid."""
+    """Create the merchant order of a paid QR order."""
     payment, data = order.payment or OrderPayment(id=""), order.integration_data
     items = tuple(
         echo(item, MerchantOrderItem, id=item.external_code, currency_id=order.currency) for item in order.items or ()
@@ -123,13 +123,13 @@ def from_order(context: SellerContext, order: Order, payer_id: int) -> None:
     )
     sponsor_id = data.sponsor.id if data and data.sponsor else None
     record = MerchantOrderRecord(merchant_order=opened, source=order.id, sponsor_id=sponsor_id)
-    # The order's `reference_id` is the payment's number here: whoever has the one finds the other.
+    # The order's `reference_id` is the number of this payment, so that either leads to the other.
     number = int(payment.reference_id) if payment.reference_id else None
     _pay(context, record, payment.paid_amount or money.ZERO, "approved", payer_id=payer_id, payment_id=number)
 
 
 def open_preference(context: SellerContext, preference: Preference) -> MerchantOrderRecord:
-    """Open the merchant order of *preference*; the first look at its checkout does."""
+    """Create the merchant order of *preference*, when its checkout is first opened."""
     currency = currency_of(preference.items or (), context.tenant.currency)
     items = tuple(echo(item, MerchantOrderItem, id=item.id, currency_id=currency) for item in preference.items or ())
     opened = replace(
@@ -147,17 +147,17 @@ def open_preference(context: SellerContext, preference: Preference) -> MerchantO
 
 
 def of_source(context: SellerContext, source: str) -> MerchantOrderRecord | None:
-    """Return what the order or preference *source* has come to."""
+    """Return the merchant order of the order or preference *source*."""
     return next(iter(context.find(MERCHANT_ORDERS, [("source", "=", source)], limit=1)), None)
 
 
 def pay_preference(context: SellerContext, record: MerchantOrderRecord, status: str, *, payer_id: int) -> MerchantOrder:
-    """Keep a payment of all that a preference asks for: the one in review, as it was decided, or a new one.
+    """Record a payment of the whole amount of a preference. It decides a payment in review, if there is one.
 
-    Unless it is ``approved``, the order stays open.
+    The order stays open unless *status* is ``approved``.
 
     Raises:
-        Rejected: The order was paid before.
+        Rejected: The order is already paid.
     """
     order = record.merchant_order
     if order.status != Status.OPENED:
@@ -171,15 +171,15 @@ def pay_preference(context: SellerContext, record: MerchantOrderRecord, status: 
 
 
 def amount_due(order: MerchantOrder) -> Decimal:
-    """Return what the buyer is asked for."""
+    """Return the amount that the buyer has to pay."""
     return money.total([(1, order.total_amount or money.ZERO), (1, order.shipping_cost or money.ZERO)])
 
 
 def refund_preference(context: SellerContext, record: MerchantOrderRecord, amount: Decimal | None) -> MerchantOrder:
-    """Give back *amount*, or all that is left, of what was paid through a preference.
+    """Refund *amount* of a paid preference, or the whole rest.
 
     Raises:
-        Rejected: Less than that is left, or it is no amount to give back.
+        Rejected: *amount* is above the rest, or not above 0.
     """
     if amount is not None and amount <= 0:
         raise Rejected(400, "bad_request", "$.amount: must be above 0", details=("$.amount",))
@@ -195,7 +195,7 @@ def refund_preference(context: SellerContext, record: MerchantOrderRecord, amoun
 
 
 def _notify(context: SellerContext, action: str, order: MerchantOrder) -> None:
-    """Notify the webhooks of the seller, and the preference's own if a policy says so, of the order and its payment."""
+    """Notify the seller's webhooks of the order and its payment, and the preference's URL if a policy says so."""
     url = None
     if context.policies.notification_url == "deliver" and order.preference_id:
         preference = context.get(_records.PREFERENCES, order.preference_id)
@@ -206,7 +206,7 @@ def _notify(context: SellerContext, action: str, order: MerchantOrder) -> None:
 
 
 def _record(context: SellerContext, kind: EntryKind, record: MerchantOrderRecord, name: str, amount: Decimal) -> None:
-    """Write a line of the ledger about a preference: the payment or refund of *amount* is called *name*."""
+    """Append a ledger line about a preference, for the payment or refund *name* of *amount*."""
     order = record.merchant_order
     context.record(
         kind,
@@ -219,7 +219,7 @@ def _record(context: SellerContext, kind: EntryKind, record: MerchantOrderRecord
 
 
 def revert(context: SellerContext, source: str, amount: Decimal) -> MerchantOrder:
-    """Keep that *amount* of what *source* was paid went back; all of it makes the order ``reverted``."""
+    """Record that *amount* of the payment of *source* was returned. A full refund makes the order ``reverted``."""
     [record] = context.find(MERCHANT_ORDERS, [("source", "=", source)])
     order = record.merchant_order
     refunded = (order.refunded_amount or money.ZERO) + amount
@@ -258,7 +258,7 @@ def _currency(context: SellerContext, order: MerchantOrder) -> str:
 
 
 def in_review(order: MerchantOrder) -> MerchantOrderPayment | None:
-    """Return the payment that waits to be decided, if there is one: no other is made while it does."""
+    """Return the payment in review, if there is one. No other payment is created meanwhile."""
     last = last_payment(order)
     return last if last and last.status == "in_process" else None
 
@@ -277,7 +277,7 @@ def _pay(
     payer_id: int,
     payment_id: int | None = None,
 ) -> MerchantOrder:
-    """Keep a payment of *amount*, which the one in review becomes; an approved one closes the order."""
+    """Record a payment of *amount*, or decide the payment in review. An approved payment closes the order."""
     order = record.merchant_order
     waiting, payments = in_review(order), order.payments or ()
     shipping = order.shipping_cost or money.ZERO

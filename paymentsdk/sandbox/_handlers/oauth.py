@@ -1,4 +1,4 @@
-"""Tokens (4.1): codes and refresh tokens that are good once, and access tokens that end after 180 days."""
+"""Tokens (4.1). Codes and refresh tokens are valid once; access tokens are valid for 180 days."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from paymentsdk.sandbox._records import GRANTS, TENANTS, Grant, Tenant
 from paymentsdk.sandbox._store import Store
 from paymentsdk.sandbox._wire import Rejected
 
-#: How the token is sent: the type of every token.
+#: The type of every token.
 _SCHEME = "bearer"
-#: What each type of grant exchanges.
+#: The kind of grant that each grant type exchanges.
 KINDS: Mapping[str, GrantKind] = {"authorization_code": "code", "refresh_token": "refresh"}
 
 
 def application(store: Store, body: TokenRequest) -> Tenant:
-    """Return the seller whose application *body* speaks for: of those who share it, the one whose grant is in *body*.
+    """Return the seller for the application in *body*: the owner of the grant in it, or any seller of the application.
 
     Raises:
-        Rejected: There is no such application, or its secret is another.
+        Rejected: The application is unknown, or its secret is wrong.
     """
-    # First whose grant it is, who is nearly always the one: an application can have thousands of sellers.
+    # The owner of the grant is looked up first, since an application can have thousands of sellers.
     owner = store.owner(GRANTS, _secret(body))
     seller = None if owner is None else store.get(TENANTS, str(owner))
     if seller is None or seller.client_id != body.client_id:
         seller = next(iter(store.find(TENANTS, None, [("client_id", "=", body.client_id)], limit=1)), None)
-    # Those who share an application have its secret in common.
+    # All sellers of an application share its secret.
     if seller is None or not compare_digest(seller.client_secret.encode(), body.client_secret.encode()):
         raise Rejected(400, "invalid_client")
     return seller
@@ -41,7 +41,7 @@ def application(store: Store, body: TokenRequest) -> Tenant:
 def token(context: SellerContext, request: ParsedRequest[TokenRequest]) -> Token:
     """Exchange a code or a refresh token of the seller for an access token."""
     grant = _grant(context, request.body)
-    # The scope of this token alone: a later refresh may ask for all that was granted.
+    # This scope is only for the new access token. A later refresh may ask for the whole granted scope.
     access = make_grant(context, "access", _scope(request.body.scope, grant.scope))
     if grant.access_token and context.policies.access_tokens_after_refresh == "revoked":
         earlier = context.require(GRANTS, grant.access_token)
@@ -65,15 +65,15 @@ def token(context: SellerContext, request: ParsedRequest[TokenRequest]) -> Token
 
 
 def _scope(requested: str | None, granted: str) -> str:
-    """Return what the token may do: the part of what was *granted* that is *asked* for, or all of it.
+    """Return the scope of the token: the *requested* part of the *granted* scope, or all of it.
 
     Raises:
-        Rejected: Anything else is asked for, or it is not written as words with one space between two.
+        Rejected: *requested* is beyond the granted scope, or its words are not separated by single spaces.
     """
     if requested is None:
         return granted
     if not set(requested.split(" ")) <= set(granted.split()):
-        raise Rejected(400, "invalid_scope", f"the scope that was granted is {granted!r}")
+        raise Rejected(400, "invalid_scope", f"the granted scope is {granted!r}")
     return requested
 
 
@@ -83,10 +83,10 @@ def _secret(body: TokenRequest) -> str:
 
 
 def _grant(context: SellerContext, body: TokenRequest) -> Grant:
-    """Return what *body* exchanges.
+    """Return the grant that *body* exchanges.
 
     Raises:
-        Rejected: It is unknown, of the other kind, spent, revoked, expired, or another client's.
+        Rejected: The grant is unknown, of the other kind, spent, revoked, expired, or belongs to another client.
     """
     kind = KINDS[body.grant_type]
     grant = context.get(GRANTS, _secret(body))
@@ -99,12 +99,12 @@ def _grant(context: SellerContext, body: TokenRequest) -> Grant:
     if grant.expires_at <= context.now:
         raise Rejected(400, "invalid_grant", "it has expired")
     if kind == "code" and context.tenant.redirect_uri not in (None, body.redirect_uri):
-        raise Rejected(400, "invalid_grant", "redirect_uri is not the one of the application")
+        raise Rejected(400, "invalid_grant", "redirect_uri differs from the application's")
     return grant
 
 
 def _shape(rejected: Rejected, message: str) -> Mapping[str, object]:
-    """Write the general code and the sub-error; the cause is always empty, so the message names the place."""
+    """Return the general code with the specific error. The cause is always empty, so the message names the place."""
     message = ": ".join((message, ", ".join(rejected.details))) if rejected.details else message
     code = "bad_request" if rejected.status == HTTPStatus.BAD_REQUEST else rejected.code
     return {"message": message, "code": code, "error": rejected.code, "status": rejected.status, "cause": []}

@@ -23,7 +23,7 @@ from paymentsdk.sandbox._webhooks import ACTIONS, notify
 from paymentsdk.sandbox._wire import Rejected, echo, errors
 
 DEFAULT_EXPIRATION = "PT15M"
-#: The details of an order, and of its payment, in each state that they come to together.
+#: The details of an order and of its payment in each state that they share.
 _DETAILS: Mapping[OrderStatus, tuple[orders.OrderStatusDetail, PaymentStatusDetail]] = {
     OrderStatus.PROCESSED: (orders.OrderStatusDetail.ACCREDITED, PaymentStatusDetail.ACCREDITED),
     OrderStatus.CANCELED: (orders.OrderStatusDetail.CANCELED, PaymentStatusDetail.CANCELED_BY_API),
@@ -124,7 +124,7 @@ def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation
 
 
 def cancel(context: SellerContext, request: ParsedRequest[None]) -> Order:
-    """Cancel an order that nobody has paid; under the policy ``cancel_from=any`` a paid one too."""
+    """Cancel an unpaid order; under the policy ``cancel_from=any`` also a paid order."""
     record = _asked(context, request.path, orders.CANCEL)
     order = record.order
     if order.status == OrderStatus.CANCELED:
@@ -142,7 +142,7 @@ def cancel(context: SellerContext, request: ParsedRequest[None]) -> Order:
 
 
 def expire(context: SellerContext, order_id: str) -> str | None:
-    """Let an order run out that nobody has paid or canceled."""
+    """Expire an order that was neither paid nor canceled."""
     record = context.require(ORDERS, order_id)
     if record.order.status != OrderStatus.CREATED:
         return None
@@ -154,15 +154,15 @@ def expire(context: SellerContext, order_id: str) -> str | None:
 def pay(
     context: SellerContext, record: OrderRecord, *, method: str, installments: int, outcome: str, payer_id: int
 ) -> Order:
-    """Have the buyer try to pay: ``approved``, ``rejected`` (nothing changes) or ``in_review`` (decided later).
+    """Let the buyer try to pay: ``approved``, ``rejected`` (no change), or ``in_review`` (decided later).
 
     Raises:
-        Rejected: The order cannot be paid any more.
+        Rejected: The order can no longer be paid.
     """
     order, payment = record.order, payment_of(record.order)
     if order.status != OrderStatus.CREATED:
         raise Rejected(409, "cannot_pay_order", f"the order is {order.status}")
-    # A rejection leaves no trace, unless it ends a review.
+    # A rejection changes nothing, unless it ends a review.
     if outcome == "rejected" and payment.status_detail != PaymentStatusDetail.IN_REVIEW:
         return order
     if outcome != "approved":
@@ -188,19 +188,19 @@ def pay(
 
 
 def discounted_total(order: Order, method: str) -> Decimal | None:
-    """Return what a buyer pays with *method*, if the order has a total for it; the first counts, should it have two."""
+    """Return the order's discounted total for *method*, if there is one. Of several, the first counts."""
     entries = (order.discounts and order.discounts.payment_methods) or ()
     return next((entry.new_total_amount for entry in entries if entry.type == method), None)
 
 
 def withdrawn(order: Order) -> Decimal:
-    """Return the cash that the buyer is handed at the till, which they pay for with the payment."""
+    """Return the cash that the buyer receives at the till and pays for with the payment."""
     cash = order.transactions and order.transactions.cash_withdrawal
     return (cash and cash.amount) or money.ZERO
 
 
 def refund(context: SellerContext, request: ParsedRequest[orders.RefundRequest]) -> Order:
-    """Give back what is left of the payment, or a part of it."""
+    """Refund the rest of the payment, or a part of it."""
     record = _asked(context, request.path, orders.REFUND)
     order, payment = record.order, payment_of(record.order)
     if any(earlier.status == orders.RefundStatus.PROCESSING for earlier in order.refunds):
@@ -241,15 +241,15 @@ def _asked_amount(body: orders.RefundRequest | None, payment: OrderPayment, refu
 
 
 def settle_refund(context: SellerContext, order_id: str) -> str:
-    """Bring the refund that is processing to its end."""
+    """Settle the refund that is processing."""
     record = context.require(ORDERS, order_id)
-    # The money moves now, and for the request that asked for it.
+    # The money moves now, under the key of the request for the refund.
     order = _settle(replace(context, key=record.refund_key), record)
     return f"refund.{order.refunds[-1].status}"
 
 
 def _settle(context: SellerContext, record: OrderRecord) -> Order:
-    """End the newest refund of an order as the policy says."""
+    """Settle the newest refund of an order according to the policy."""
     *earlier, newest = record.order.refunds
     newest = replace(newest, status=orders.RefundStatus(context.policies.refund_outcome))
     order, amount = _with_refunds(record.order, (*earlier, newest)), newest.amount or money.ZERO
@@ -271,14 +271,14 @@ def _settle(context: SellerContext, record: OrderRecord) -> Order:
 
 
 def payment_of(order: Order) -> OrderPayment:
-    """Return the one payment of an order."""
+    """Return the only payment of an order."""
     if order.payment is None:
         raise LookupError(f"the order {order.id} has no payment")
     return order.payment
 
 
 def refundable(payment: OrderPayment) -> Decimal:
-    """Return how much of what was paid has not gone back."""
+    """Return the paid amount that was not refunded."""
     return money.total([(1, payment.paid_amount or money.ZERO), (-1, payment.refunded_amount or money.ZERO)])
 
 
@@ -287,14 +287,14 @@ def _with_refunds(order: Order, refunds: tuple[orders.Refund, ...]) -> Order:
 
 
 def _record(context: SellerContext, kind: EntryKind, order: Order, name: str, amount: Decimal = money.ZERO) -> None:
-    """Write a line of the ledger about *order*, and notify its webhooks: what was made or moved is called *name*."""
+    """Append a ledger line about *order* and the thing *name*, and notify the order's webhooks."""
     context.record(kind, id=name, order_id=order.id, amount=amount, external_reference=order.external_reference)
     if kind in ACTIONS:
         notify(context, "orders", ACTIONS[kind], order.id)
 
 
 def _moved(context: SellerContext, record: OrderRecord, status: OrderStatus | None = None, **changes: object) -> Order:
-    """Keep the order, and its payment with *changes*, both in what they are in the *status* where it is a new one."""
+    """Store the order with its payment's *changes*. A new *status* applies to both, with its details."""
     order = record.order
     if status:
         detail, payment_detail = _DETAILS[status]

@@ -1,4 +1,4 @@
-"""Plans (4.5, 4.6); they are made through the control API, since the contract has no operation for it."""
+"""Plans (4.5, 4.6). The control API creates them, since the contract has no operation for it."""
 
 from typing import Annotated, Literal
 
@@ -19,43 +19,43 @@ SORTABLE = frozenset(Plan.__struct_fields__) - {"auto_recurring", "payment_metho
 
 
 class FreeTrialRequest(ControlStruct):
-    """How long a subscription is free."""
+    """The free trial of a subscription."""
 
     frequency: Frequency = 1
-    """For how many units; 1 by default."""
+    """The number of units; 1 by default."""
     frequency_type: Unit = "months"
     """The unit; `months` by default."""
     first_invoice_offset: Annotated[int, Meta(ge=0, le=1000)] = 0
-    """How many days more; 0 by default."""
+    """Additional days; 0 by default."""
 
 
 class RecurringRequest(ControlStruct):
-    """What is charged how often."""
+    """The amount and the frequency of charges."""
 
     transaction_amount: PositiveAmount
-    """What is charged each time."""
+    """The amount of each charge."""
     frequency: Frequency = 1
-    """How many units lie between two charges; 1 by default."""
+    """The number of units between two charges; 1 by default."""
     frequency_type: Unit = "months"
     """The unit; `months` by default."""
     repetitions: Frequency | None = None
-    """How many charges there are in all; no end by default."""
+    """The total number of charges; unlimited by default."""
     billing_day: Annotated[int, Meta(ge=1, le=28)] | None = None
     """The day of the month to which the first charge is moved."""
     billing_day_proportional: bool | None = None
-    """Whether the first charge is only for the days up to the billing day, out of the 30 of each month (or of the
-    days) that a whole one is for."""
+    """Whether the first charge covers only the days up to the billing day, as a share of a whole period (months count
+    30 days)."""
     free_trial: FreeTrialRequest | None = None
-    """What is free at the beginning."""
+    """The free trial at the beginning."""
     currency_id: str | None = None
-    """The seller's currency by default."""
+    """The currency; by default the seller's."""
 
     def __post_init__(self) -> None:
         require(money.exact(self.transaction_amount) > 0, "$.transaction_amount", "must be above 0")
 
 
 class PaymentMethodsAllowedRequest(ControlStruct):
-    """What a subscriber may pay with."""
+    """The payment methods for subscribers."""
 
     payment_types: list[Metadata] | None = None
     """The kinds of methods; empty for all."""
@@ -64,24 +64,24 @@ class PaymentMethodsAllowedRequest(ControlStruct):
 
 
 class PlanRequest(ControlStruct):
-    """A plan to make."""
+    """A plan to create."""
 
     reason: str
-    """What the subscriber is shown."""
+    """The title that subscribers see."""
     auto_recurring: RecurringRequest
-    """What is charged how often."""
+    """The amount and the frequency of charges."""
     payment_methods_allowed: PaymentMethodsAllowedRequest | None = None
-    """What a subscriber may pay with; the sandbox keeps it and does not look at it."""
+    """The payment methods for subscribers. The sandbox stores them, but does not check them."""
     back_url: str | None = None
-    """Where the subscriber goes after the checkout."""
+    """The address that subscribers go to after the checkout."""
     external_reference: str | None = None
-    """The integrator's own name for the plan."""
+    """The integrator's name for the plan."""
     status: str = "active"
-    """`active` by default; nobody can subscribe to a plan of another status."""
+    """The status; `active` by default. Other plans accept no subscriptions."""
 
 
 def make(context: SellerContext, request: PlanRequest, plan_id: str | None = None) -> Plan:
-    """Make a plan of the seller."""
+    """Create a plan of the seller."""
     plan_id = plan_id or context.ids.token()
     currency = request.auto_recurring.currency_id or context.tenant.currency
     plan = echo(
@@ -108,7 +108,7 @@ def get(context: SellerContext, request: ParsedRequest[None]) -> Plan:
 
 
 def search(context: SellerContext, request: ParsedRequest[None]) -> PlanPage:
-    """Return a page of the plans that meet the filters, oldest first unless asked otherwise."""
+    """Return a page of the plans that meet the filters, by default the oldest first."""
     status, words = request.query.get("status"), str(request.query.get("q", "")).lower()
     conditions: list[Condition] = [("status", "=", status)] if status else []
     plans = [
@@ -124,19 +124,19 @@ def search(context: SellerContext, request: ParsedRequest[None]) -> PlanPage:
 
 
 def _subscribed(context: SellerContext, plan_id: str) -> int:
-    """Return how many subscriptions to a plan go on."""
+    """Return how many subscriptions to a plan are active."""
     return context.count(SUBSCRIPTIONS, [("plan_id", "=", plan_id), ("status", "=", AUTHORIZED)])
 
 
 def _sorted(plans: list[Plan], member: object, criteria: str) -> list[Plan]:
     require(criteria in {"asc", "desc"}, "$.criteria", "is asc or desc")
-    require(member is None or member in SORTABLE, "$.sort", "names no field of a plan")
+    require(member is None or member in SORTABLE, "$.sort", "is not a field of a plan")
     if member is not None:
-        # In a pair, as `None` compares with neither the numbers nor the texts of others.
+        # Pairs, since `None` cannot be compared with numbers or texts.
         plans = sorted(plans, key=lambda plan: ((value := getattr(plan, str(member))) is None, wire_form(value)))
     if criteria == "desc":
         plans = plans[::-1]
-    # What has no such member comes last, both ways.
+    # Plans without the member come last in both directions.
     return sorted(plans, key=lambda plan: member is not None and getattr(plan, str(member)) is None)
 
 

@@ -1,4 +1,4 @@
-"""Checkout preferences (4.3): created here, paid at their ``init_point``."""
+"""Checkout preferences (4.3), created here and paid at their ``init_point``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, S
 from paymentsdk.sandbox._records import PREFERENCES, MerchantOrderRecord, preference_link
 from paymentsdk.sandbox._wire import Rejected, echo, read_json, wire_form
 
-#: The code for each member that has one of its own (spec: Errors, Preference creation).
+#: The codes of members that have their own (spec: Errors, Preference creation).
 _CODES: Mapping[str, str] = {
     **{
         member: code
@@ -26,7 +26,7 @@ _CODES: Mapping[str, str] = {
     },
     "date_of_expiration": "invalid_date",
 }
-#: Moments and strings of a response that nobody has to set.
+#: Optional moments and strings of a response.
 _MOMENTS = ("expiration_date_from", "expiration_date_to", "date_of_expiration")
 _UNSET = ("auto_return", "notification_url", "statement_descriptor", "additional_info", "external_reference", *_MOMENTS)
 
@@ -71,7 +71,7 @@ def create(context: SellerContext, request: ParsedRequest[PreferenceRequest]) ->
 
 
 def _as_sent(sent: object, written: object) -> object:
-    """Return what is *written* of a part of the request, with each moment in the form in which it was *sent*."""
+    """Return the *written* part of the request, with each moment in the form in which it was *sent*."""
     if isinstance(sent, dict) and isinstance(written, dict):
         return {name: _as_sent(sent.get(name), member) for name, member in written.items()}
     if isinstance(sent, list) and isinstance(written, list):
@@ -80,19 +80,19 @@ def _as_sent(sent: object, written: object) -> object:
 
 
 def _check_rules(body: PreferenceRequest) -> None:
-    """Reject what the body alone does not know to be wrong."""
+    """Reject what the checks of the body's type cannot know."""
     most, urls = most_installments(body), body.back_urls
     for name in urls.__struct_fields__ if urls else ():
         require(_is_url(getattr(urls, name)), f"$.back_urls.{name}", "is not an address")
-    # The body counts no item without a quantity, and the buyer is asked for one of it.
+    # The type's own check ignores items without a quantity. The buyer pays for one of each.
     require((body.marketplace_fee or 0) <= total(body.items), "$.marketplace_fee", "is above the total")
-    require(default_installments(body) <= most, "$.payment_methods.default_installments", f"is above the most, {most}")
+    require(default_installments(body) <= most, "$.payment_methods.default_installments", f"is above the limit, {most}")
     currencies = {item.currency_id for item in body.items} - {None, ""}
-    require(len(currencies) <= 1, "$.items", "are of more than one currency")
+    require(len(currencies) <= 1, "$.items", "have more than one currency")
 
 
 def _is_url(text: str | None) -> bool:
-    """Whether *text* can be opened: a bracket that nobody closes, or a port that is none, cannot."""
+    """Return whether *text* can be opened. Unclosed brackets and invalid ports cannot."""
     try:
         return text is None or urlsplit(text).port != 0
     except ValueError:
@@ -100,14 +100,14 @@ def _is_url(text: str | None) -> bool:
 
 
 def open_checkout(context: SellerContext, preference: Preference) -> MerchantOrderRecord:
-    """Return what a preference has come to, as its checkout page shows it.
+    """Return the merchant order of a preference, as the checkout page shows it. Create it if necessary.
 
     Raises:
-        Rejected: It was not paid and is outside the dates of its validity.
+        Rejected: The preference is unpaid and outside its dates.
     """
     begin, end = preference.expiration_date_from, preference.expiration_date_to
     opened = merchant_orders.of_source(context, preference.id)
-    # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
+    # A paid preference can be seen after its dates, and a payment in review can still be decided.
     order = opened.merchant_order if opened else None
     waits = order is None or (order.status == MerchantOrderStatus.OPENED and not merchant_orders.in_review(order))
     if preference.expires and waits and not _within(begin, context.now, end):
@@ -116,7 +116,7 @@ def open_checkout(context: SellerContext, preference: Preference) -> MerchantOrd
 
 
 def offered(preference: Preference) -> tuple[str, ...]:
-    """Return the kinds of payment methods that the shop has not excluded, by themselves or by their method."""
+    """Return the kinds of payment methods that the shop has not excluded, either by kind or by method."""
     wishes = preference.payment_methods or preferences.PaymentMethods()
     lists = (wishes.excluded_payment_types, wishes.excluded_payment_methods)
     excluded = {entry.id for entries in lists for entry in entries or ()}
@@ -124,24 +124,24 @@ def offered(preference: Preference) -> tuple[str, ...]:
 
 
 def most_installments(preference: Preference | PreferenceRequest) -> int:
-    """Return in how many parts the shop lets a buyer pay."""
+    """Return the most installments that the shop allows."""
     return (preference.payment_methods and preference.payment_methods.installments) or preferences.MOST_INSTALLMENTS
 
 
 def default_installments(preference: Preference | PreferenceRequest) -> int:
-    """Return the number of parts that a buyer is proposed first."""
+    """Return the number of installments that is selected first."""
     return (preference.payment_methods and preference.payment_methods.default_installments) or 1
 
 
 def _within(begin: datetime | None, now: datetime, end: datetime | None) -> bool:
-    # At its end it is over: a page says "before", and orders, tokens and keys end at their very moment as well.
+    # The end is exclusive: the page says "before", and orders, tokens and keys also end at their exact moment.
     return (begin is None or begin <= now) and (end is None or now < end)
 
 
 NOUN = Noun(
     handlers=[Handler(operation=preferences.CREATE, handle=create, magic=MagicValue("external_reference"))],
     member_codes=_CODES,
-    # It can only be the items: a preference needs nothing else.
+    # Only the items can be missing: no other member is required.
     rule_codes={"required": "invalid_items"},
     other_code="bad_request",
     schemas={

@@ -13,7 +13,7 @@ from paymentsdk.sandbox._records import REPORTS
 
 
 def disable_schedule(context: SellerContext, request: ParsedRequest[None]) -> ReleaseReport:
-    """Disable the seller's schedule; doing it twice changes nothing more."""
+    """Disable the seller's schedule. Repeating it has no further effect."""
     report = context.get(REPORTS, str(context.tenant.user_id)) or _scheduled(context)
     if report.status != release_reports.ReportStatus.DELETED:
         report = replace(report, status=release_reports.ReportStatus.DELETED, last_modified=context.now)
@@ -23,7 +23,7 @@ def disable_schedule(context: SellerContext, request: ParsedRequest[None]) -> Re
 
 
 def _scheduled(context: SellerContext) -> ReleaseReport:
-    """Return the report of yesterday: every seller has a schedule until it is disabled."""
+    """Return the report of yesterday. Every seller has a schedule at first."""
     today = context.now.replace(hour=0, minute=0, second=0, microsecond=0)
     return ReleaseReport(
         id=context.ids.number(8),

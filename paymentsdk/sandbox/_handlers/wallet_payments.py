@@ -1,7 +1,7 @@
-"""Wallet payments (4.4): charged to the wallet that the payer's token stands for.
+"""Wallet payments (4.4), charged to the wallet of the payer's token.
 
-The token decides, as a magic value: one that begins with ``reject`` is rejected, with ``pending`` stays pending (in
-binary mode: is rejected), and any other is approved.
+The token is a magic value. A token that begins with ``reject`` is rejected. A token that begins with ``pending`` stays
+pending, or is rejected in binary mode. Any other token is approved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paymentsdk.sandbox._wire import Rejected, echo
 
 
 def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest]) -> WalletPayment:
-    """Charge a wallet, or reserve the amount where ``capture`` is false."""
+    """Charge a wallet, or only reserve the amount if ``capture`` is false."""
     body, charge = request.body, request.body.wallet_payment
     discount = charge.discount
     if charge.transaction_amount is None and context.policies.wallet_amount == "required":
@@ -40,7 +40,7 @@ def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest])
     payment = WalletPayment(
         id=context.ids.number(10),
         payments=(part,),
-        # The response shows what a discount was, and no more (spec: Wallet payment).
+        # The response shows only the amount and the code of a discount (spec: Wallet payment).
         wallet_payment=echo(
             charge,
             wallet_payments.WalletCharge,
@@ -64,7 +64,7 @@ def create(context: SellerContext, request: ParsedRequest[WalletPaymentRequest])
 
 
 def _outcome(body: WalletPaymentRequest) -> str:
-    """Return the state that the payment ends in."""
+    """Return the final status of the payment."""
     token = body.payer.token
     if token.startswith("reject") or (token.startswith("pending") and body.binary_mode):
         return "rejected"

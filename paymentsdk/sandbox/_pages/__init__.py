@@ -1,4 +1,4 @@
-"""The pages of the sandbox: a dashboard for the one who develops, and the places where a buyer pays.
+"""The pages of the sandbox: a dashboard for developers, and the pages where buyers pay.
 
-The dashboard is a client of the control API. The buyer's pages are forms that need no script.
+The dashboard is a client of the control API. The buyers' pages are forms that need no script.
 """

@@ -1,4 +1,4 @@
-"""What a buyer is shown: an order or a preference, in the words of a shop."""
+"""The buyer's view of an order or a preference."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,30 +18,30 @@ from paymentsdk.sandbox._handlers.orders import discounted_total, payment_of, re
 from paymentsdk.sandbox._handlers.preferences import default_installments, most_installments, offered
 from paymentsdk.sandbox._records import MerchantOrderRecord
 
-#: The colour of a state; its word says the same.
+#: The color of a state. The state's word says the same.
 Tone: TypeAlias = Literal["good", "wait", "bad", "still"]
-#: Something that is sold, how much of it, and what all of it costs.
+#: A line of the sale: title, quantity and price, and the total.
 Line: TypeAlias = tuple[str, str, Decimal]
 
 _USUAL_INSTALLMENTS = (1, 2, 3, 6, 9, 12, 18, 24, 36)
 
 
 class ViewState(Struct, frozen=True):
-    """What it has come to."""
+    """The state of a purchase."""
 
     tone: Tone
-    """The colour."""
+    """The color."""
     word: str
     """The state."""
     text: str
-    """A sentence about it."""
+    """One sentence about the state."""
     again: str = ""
-    """What the way back to the form is called, where the buyer can still pay."""
+    """The label of the link back to the form; empty if the buyer can no longer pay."""
 
 
 _PAID = ViewState("good", "Paid", "The payment was approved. No money has moved.")
-_REFUNDED = ViewState("still", "Refunded", "The seller has given the money back.")
-_PARTLY = ViewState("still", "Partly refunded", "The seller has given a part of the money back.")
+_REFUNDED = ViewState("still", "Refunded", "The seller has refunded the payment.")
+_PARTLY = ViewState("still", "Partly refunded", "The seller has refunded a part of the payment.")
 _REVIEWED = ViewState("wait", "In review", "The payment is being looked at.", "Decide it")
 _DECLINED = ViewState("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
 _ORDER_DECLINED = ViewState("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
@@ -55,36 +55,36 @@ _ORDER_OUTCOMES = {
 
 
 class CheckoutView(Struct, frozen=True, kw_only=True):
-    """What the page of an order or of a preference shows."""
+    """The content of the page of an order or a preference."""
 
     heading: str
-    """What it is about."""
+    """The title."""
     seller: str
-    """Who sells."""
+    """The name of the seller."""
     currency: str
-    """Of all amounts."""
+    """The currency of all amounts."""
     total: Decimal
-    """What is asked for."""
+    """The amount to pay."""
     lines: tuple[Line, ...]
-    """What is sold."""
+    """The lines of the sale."""
     facts: tuple[tuple[str, str], ...]
-    """What else there is to say: names and values."""
+    """Other facts: names and values."""
     methods: Mapping[str, Decimal]
-    """The ways to pay, with what the buyer pays that way; none when nothing can be paid any more."""
+    """The payment methods, each with its total; empty if nothing can be paid any more."""
     method: str | None = None
-    """The one that is chosen at first."""
+    """The method that is selected first."""
     installments: tuple[int, ...] = _USUAL_INSTALLMENTS
-    """The numbers of installments on offer."""
+    """The offered numbers of installments."""
     installment: int = 1
-    """The number that is chosen at first."""
+    """The number of installments that is selected first."""
     until: datetime | None = None
-    """When it expires, where it does."""
+    """When it expires, if it does."""
     outcome: ViewState | None = None
-    """What it has come to; `None` while it waits for the buyer."""
+    """The state; `None` while it waits for the buyer."""
     back: str | None = None
-    """The shop's address for this outcome."""
+    """The shop's address for this state."""
     go_back: bool = False
-    """Whether the buyer is taken there without a click: they have just paid, and the shop wants it."""
+    """Whether the buyer is redirected there: they have just paid, and the shop asks for it."""
 
 
 def money(currency: str | None, amount: Decimal | None) -> str:
@@ -93,22 +93,22 @@ def money(currency: str | None, amount: Decimal | None) -> str:
 
 
 def _printed(text: str | None) -> str:
-    """Return the characters of *text* that print: among the others are those that turn the amount after them around."""
+    """Return the printable characters of *text*. Others could reverse the direction of the amount after them."""
     return "".join(filter(str.isprintable, text or ""))
 
 
 def method_name(kind: str) -> str:
-    """Return what people call a kind of payment methods."""
+    """Return a kind of payment methods as people write it."""
     return kind.replace("_", " ").capitalize()
 
 
 def shop_address(url: str | None) -> str | None:
-    """Return the address of a shop, if it is one to lead a buyer to: any other scheme, such as `javascript:`, harms."""
+    """Return *url* if it is safe as a link to a shop. Other schemes, such as `javascript:`, are not."""
     return url if url and url.startswith(("http://", "https://")) else None
 
 
 def from_order(order: Order, attempt: str = "") -> CheckoutView:
-    """Return what the buyer of a QR order is shown, after the *attempt* that they come from."""
+    """Return the buyer's view of a QR order, after *attempt*."""
     payment, currency = payment_of(order), order.currency or ""
     amount, cash = order.total_amount or ZERO, withdrawn(order)
     qr = order.config.qr if order.config else None
@@ -129,7 +129,7 @@ def from_order(order: Order, attempt: str = "") -> CheckoutView:
             ("Point of sale", qr.external_pos_id if qr else None),
             ("Paid", payment.paid_amount and money(currency, payment.paid_amount)),
             ("With", _paid_with(payment.payment_method)),
-            ("Given back", payment.refunded_amount and money(currency, payment.refunded_amount)),
+            ("Refunded", payment.refunded_amount and money(currency, payment.refunded_amount)),
             ("Order", order.id),
         ),
         methods={kind: amount if discounted is None else discounted for kind, discounted in totals.items()},
@@ -144,14 +144,14 @@ def _order_outcome(order: Order, attempt: str) -> ViewState | None:
         if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
             return _REVIEWED
         return _ORDER_DECLINED if attempt == "rejected" else None
-    # What the order itself says of a part is a policy.
+    # The order's own status after a partial refund depends on a policy.
     if order.status != OrderStatus.CANCELED and payment.refunded_amount and refundable(payment):
         return _PARTLY
     return _ORDER_OUTCOMES[OrderStatus(order.status or OrderStatus.EXPIRED)]
 
 
 def from_preference(preference: Preference, opened: MerchantOrderRecord, attempt: str = "") -> CheckoutView:
-    """Return what the buyer of a preference is shown, after the *attempt* that they come from."""
+    """Return the buyer's view of a preference, after *attempt*."""
     order, payer = opened.merchant_order, preference.payer or Payer()
     items = order.items or ()
     currency, due = currency_of(items, ""), amount_due(order)
@@ -176,10 +176,10 @@ def from_preference(preference: Preference, opened: MerchantOrderRecord, attempt
             ("Reference", preference.external_reference),
             ("Note", preference.additional_info),
             ("Paid", order.paid_amount and money(currency, order.paid_amount)),
-            ("Given back", order.refunded_amount and money(currency, order.refunded_amount)),
+            ("Refunded", order.refunded_amount and money(currency, order.refunded_amount)),
         ),
         methods=dict.fromkeys(kinds, due),
-        # The shop prefers a kind, or a method of it.
+        # The shop's favorite is a kind or a method of that kind.
         method=next((kind for kind in kinds if favourite in (kind, METHODS[kind])), None),
         installments=tuple(sorted({*(count for count in _USUAL_INSTALLMENTS if count < most), proposed, most})),
         installment=proposed,
@@ -203,7 +203,7 @@ def _preference_outcome(order: MerchantOrder, attempt: str) -> ViewState | None:
     if in_review(order):
         return _REVIEWED
     last = last_payment(order)
-    # In binary mode what was to stay in review was declined.
+    # In binary mode, a payment in review is declined instead.
     declined = attempt in {"rejected", "in_review"} and last and last.status == "rejected"
     return _DECLINED if declined else None
 

@@ -1,4 +1,4 @@
-"""The addresses of the pages: the dashboard, and where a buyer pays orders and preferences, or subscribes."""
+"""The routes of the pages: the dashboard, and the pages where buyers pay orders and preferences, or subscribe."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import PLANS, SUBSCRIPTIONS
 from paymentsdk.sandbox._wire import Rejected, unstorable
 
-#: How to get what draws the codes.
+#: How to install the library that draws QR codes.
 INSTALL = install_extra("qr")
-#: What every response of the pages says to the browser: who may frame, fetch, keep and run it. Nobody else.
+#: Security headers of all pages. Only the sandbox itself may frame, fetch and run them.
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # With `no-referrer` a browser would send the form with `Origin: null`, which is no better than none.
+    # With `no-referrer`, a browser would send forms with `Origin: null`, which proves nothing.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 _POLICY = "default-src 'none'; img-src 'self'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-#: Of a page that is a form and runs nothing, and of one that runs its own scripts, which talk to the control API.
+#: The headers of a page with a form and no script, and of a page with its own scripts, which use the control API.
 FORM = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; form-action 'self'"}
 SCRIPT = {**FORM, "Content-Security-Policy": f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'none'"}
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _CONFLICT = 409
 _HOST_CHECKED = ("Host", "User-Agent", "Accept-Language")
-#: What a page is called that says no.
-_TITLES: Mapping[int, str] = {403: "Not from there", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
+#: The titles of pages for rejections.
+_TITLES: Mapping[int, str] = {403: "Not allowed", 404: "Nothing here", _CONFLICT: "It cannot be paid"}
 
-#: Returns what the buyer of the thing of a name is shown, after an attempt to pay it.
+#: Returns the buyer's view of an order or preference, after an attempt to pay it.
 _View: TypeAlias = Callable[[Platform, str, str], CheckoutView]
 
 
 def add_routes(app: web.Application) -> None:
-    """Add the pages to *app*, which has the control API."""
+    """Add the pages to *app*, which already has the control API."""
     app.router.add_get("/", _to_dashboard)
     app.router.add_get(PREFIX.rstrip("/"), _to_dashboard)
     app.router.add_get(PREFIX, _page(_dashboard))
     app.router.add_get(PREFIX + "static/{name}", guarded(_static))
-    # For a document that cannot name it, as OpenAPI: unanswered, it would be among the requests of programs.
+    # For documents without an icon, such as OpenAPI. Without this route, it would be listed among programs' requests.
     app.router.add_get("/favicon.ico", guarded(_static))
     app.router.add_get(PREFIX + "orders/{id}/code.svg", guarded(_code))
     app.router.add_get(PREFIX + "requests/{id}/curl", guarded(_snippet))
@@ -63,7 +63,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post("/subscriptions/{id}", _page(_subscribe))
     app.router.add_get("/qr/{id}", _page(partial(_show, _order_view)))
     app.router.add_post("/qr/{id}", _page(partial(_pay, _order_view, Buyer.pay)))
-    # /checkout/preferences is an operation of the contract: a GET there is 405, and no page.
+    # /checkout/preferences is an operation of the contract. A GET there is 405, not a page.
     checkout = "/checkout/{id:(?!preferences$)[^/]+}"
     app.router.add_get(checkout, _page(partial(_show, _preference_view)))
     app.router.add_post(checkout, _page(partial(_pay, _preference_view, Buyer.pay_preference)))
@@ -77,7 +77,7 @@ async def _to_dashboard(request: web.Request) -> web.StreamResponse:
 
 
 async def _dashboard(request: web.Request) -> web.StreamResponse:
-    """Show the dashboard to a browser, and the state of the sandbox to a program."""
+    """Return the dashboard to a browser, and redirect a program to the state of the sandbox."""
     if "text/html" not in request.headers.get("Accept", ""):
         raise web.HTTPFound(PREFIX + "state")
     return web.Response(text=views.dashboard(), content_type="text/html", headers=SCRIPT)
@@ -101,8 +101,8 @@ async def _code(request: web.Request) -> web.StreamResponse:
     order = Buyer(request.app[PLATFORM]).scan(_name(request))
     if not order.qr_data:
         pos = order.config and order.config.qr and order.config.qr.external_pos_id
-        hint = f"the buyer scans that of the point of sale {pos}" if pos else "and it names no point of sale"
-        raise Rejected(404, "not_found", f"the order has no code of its own: {hint}")
+        hint = f"scan the code of the point of sale {pos}" if pos else "it names no point of sale either"
+        raise Rejected(404, "not_found", f"the order has no code: {hint}")
     try:
         import segno  # an extra
     except ImportError:
@@ -117,7 +117,7 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
     platform, request_id = request.app[PLATFORM], request.match_info["id"]
     line = next((line for line in platform.feed.requests if line.request_id == request_id), None)
     if line is None:
-        raise Rejected(404, "not_found", "the request is not among the last ones any more")
+        raise Rejected(404, "not_found", "the request is no longer in the list of the last requests")
     if len(line.body) > LONGEST_BODY:
         text = f"# The body has more than {LONGEST_BODY:,} characters: its end is not kept.\n"
     else:
@@ -130,7 +130,7 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
 
 def _order_view(platform: Platform, name: str, attempt: str) -> CheckoutView:
     order = Buyer(platform).scan(name)
-    if order.id != name:  # The code of a point of sale: its order has an address of its own.
+    if order.id != name:  # The code of a point of sale: redirect to its order.
         raise web.HTTPFound(f"/qr/{order.id}")
     return from_order(order, attempt)
 
@@ -156,10 +156,10 @@ async def _pay(view_of: _View, pay_by: Callable[..., object], request: web.Reque
         settled = view_of(platform, name, "").outcome if rejected.status == _CONFLICT else None
         if settled is None:
             raise
-        # Whoever has pressed twice is not left to think that they have not paid.
+        # A buyer who pressed twice must not think that the order is unpaid.
         words = f"It is {settled.word.lower()} already, and nothing was paid this time"
         raise Rejected(rejected.status, rejected.code, words) from None
-    # So that loading the page again pays nothing.
+    # A reload of the page pays nothing.
     raise web.HTTPSeeOther(f"{request.path}?attempt={form.outcome}")
 
 
@@ -179,7 +179,7 @@ async def _show_plan(request: web.Request) -> web.StreamResponse:
 async def _subscribe(request: web.Request) -> web.StreamResponse:
     await _form(request)
     subscription = Buyer(request.app[PLATFORM]).subscribe(_plan(request).id)
-    # So that loading the page again makes no second subscription.
+    # A reload of the page makes no second subscription.
     raise web.HTTPSeeOther(f"{request.path}?subscription={subscription.id}")
 
 
@@ -201,26 +201,27 @@ def _name(request: web.Request) -> str:
 
 
 async def _form(request: web.Request) -> PayRequest:
-    """Return what the buyer has sent.
+    """Return the buyer's form.
 
     Raises:
-        Rejected: It comes from elsewhere, is no form, too large, or has a value that the page does not offer.
+        Rejected: The request comes from another site, is not a form, is too large, or has a value that the page does
+            not offer.
     """
     check_origin(request.headers, request.app[ALLOWED_HOSTS])
     if request.content_type != "application/x-www-form-urlencoded":
         raise Rejected(415, "unsupported_media_type", "This is not the form of the page.")
     try:
-        await read(request)  # In time; aiohttp keeps it.
+        await read(request)  # Read with the time limit. aiohttp caches it.
         return msgspec.convert(dict(await request.post()), PayRequest, strict=False)
-    except (ValueError, LookupError):  # Half a character, an unknown charset, a value of its own.
+    except (ValueError, LookupError):  # Invalid text, charset or value.
         raise Rejected(400, "bad_request", "The form has a value that the page does not offer.") from None
 
 
 def _page(handler: Route) -> Route:
-    """Return *handler* for browsers only under the sandbox's own name."""
+    """Return *handler* behind a check that browsers use the sandbox's own host name."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        # A shop may lead here: for reading, it does not matter where the browser comes from.
+        # Links from other sites, such as a shop, are allowed for reading.
         headers = {name: request.headers[name] for name in _HOST_CHECKED if name in request.headers}
         check_origin(headers, request.app[ALLOWED_HOSTS])
         await request.app[PLATFORM].catch_up()
@@ -230,7 +231,7 @@ def _page(handler: Route) -> Route:
 
 
 def rejection_page(request: web.Request, rejected: Rejected) -> web.Response:
-    """Return *rejected* as a page for people, with a way back to the form that was sent."""
+    """Return *rejected* as a page for people, with a link back to the form that was sent."""
     links = [(request.path, "Open the page again")] if request.method == "POST" else []
     title = _TITLES.get(rejected.status, "This did not work")
     return _html(views.message(title, _sentence(rejected.message), links), rejected.status)

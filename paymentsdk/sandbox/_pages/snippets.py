@@ -1,6 +1,6 @@
-"""A request that had a response, as a line for a shell that sends it again.
+"""A past request as a shell command that sends it again.
 
-The feed holds no credentials, so the line holds none: the token comes from ``PAYMENTSDK_ACCESS_TOKEN``.
+The feed has no credentials, so the command reads the token from ``PAYMENTSDK_ACCESS_TOKEN``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from paymentsdk.sandbox._wire import AnyOperation
 
 
 def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation] = OPERATIONS) -> str:
-    """Return the request as a command for a shell. A keyed write gets a new key: it is done again."""
+    """Return the request as a shell command. A keyed write gets a new key, so that it is executed again."""
     operation = operations.get(line.operation or "")
-    # With `-X HEAD` curl would wait for the body that no such response has; without `-g` it takes brackets and braces
-    # in the address for a list, and sends a request for each of its entries. Dots in a path it would take for folders.
+    # With `-X HEAD`, curl would wait for a body that never comes. Without `-g`, it would expand brackets and braces in
+    # the address into several requests. Without `--path-as-is`, it would resolve dots in the path.
     method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
     dots = " --path-as-is" if "/." in line.path else ""
     parts = [f"curl {method} -g{dots} {_word(base_url + line.path)}"]
@@ -27,7 +27,7 @@ def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation
     if operation is not None and operation.keyed:
         parts.append(f"-H '{operation.key_header}: {token_hex(16)}'")
     if line.body:
-        # A body that says nothing of itself is taken for JSON; curl would say that it is a form.
+        # The sandbox reads a body without Content-Type as JSON, but curl would declare it a form.
         kind = line.content_type or "application/json"
         parts.append(f"-H {_word(f'Content-Type: {kind}')}")
         parts.append(f"--data-raw {_word(line.body)}")
@@ -35,14 +35,14 @@ def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation
 
 
 def _word(text: str) -> str:
-    """Return *text* as one word for a shell, also for one that somebody types into.
+    """Return *text* as one word of a shell command, safe to paste into a terminal.
 
-    A terminal takes a control character for a key, such as Ctrl-C, whatever quotes it stands in: what follows it would
-    be a command. Any page in a browser can have sent the body.
+    A terminal acts on control characters such as Ctrl-C even inside quotes, and would run the rest as a command. Any
+    page in a browser can have sent the body.
     """
     if text.replace("\n", "").replace("\t", "").isprintable():
         return shlex.quote(text)
-    # No quote of its own is in there: a shell that does not know this form must not see it end early.
+    # The word contains no quote, so that it does not end early in a shell that does not know this form.
     return f"$'{''.join(map(_typed, text))}'"
 
 

@@ -1,6 +1,6 @@
-"""The pages of a buyer, as HTML that needs no script, and the dashboard, whose scripts are beside it.
+"""The buyers' pages as HTML that needs no script, and the dashboard, whose scripts are in static files.
 
-They are made from templates, in which every value is escaped unless it is markup already.
+They are made from templates. Every value is escaped unless it is markup.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscrip
 
 #: The files of this package.
 PAGES = resources.files("paymentsdk.sandbox._pages")
-#: Seconds that a buyer has to read the outcome before they are taken back, where the shop asked for that.
+#: Seconds that a buyer sees the outcome before the redirect to the shop.
 RETURN_SECONDS = 8
-#: The value of `attempt` that asks for the form once more.
+#: The value of `attempt` that shows the form again.
 AGAIN = "again"
-#: A link: where to, and its words.
+#: A link: its address and its text.
 Way = tuple[str, str]
 
 
 class Markup(str):
-    """Text that is HTML already. Only the functions of this module and constants in the code make it."""
+    """Text that is already HTML. Only this module's functions and constants in the code make it."""
 
     __slots__ = ()
 
@@ -39,10 +39,10 @@ _NONE = Markup()
 
 
 def render(template: str, **values: str) -> Markup:
-    """Fill the file *template* of ``templates/`` with *values*, each escaped for text and for quoted attributes.
+    """Return the file *template* of ``templates/`` with *values*, escaped for text and quoted attributes.
 
     Raises:
-        KeyError: The template names a value that was not given.
+        KeyError: The template uses a value that is not given.
     """
     safe = {name: value if isinstance(value, Markup) else escape(value) for name, value in values.items()}
     return Markup(_template(template).substitute(safe))
@@ -54,12 +54,12 @@ def _template(name: str) -> string.Template:
 
 
 def join(parts: Iterable[Markup]) -> Markup:
-    """Return *parts* one after the other."""
+    """Return the concatenated *parts*."""
     return Markup("".join(parts))
 
 
 def _breakable(text: str) -> Markup:
-    """Return *text* with an amount in it as one that breaks after a comma where it is too long for its place."""
+    """Return *text* with a possible line break after each comma, for long amounts."""
     return Markup(escape(text).replace(",", ",<wbr>"))
 
 
@@ -68,12 +68,12 @@ def _amount(currency: str | None, amount: Decimal | None) -> Markup:
 
 
 def _page(title: str, content: Markup, extra: Markup = _NONE) -> Markup:
-    """Return a whole page around *content*, with *extra* in its head."""
+    """Return a whole page with *content*, and with *extra* in its head."""
     return render("frame.html", title=title, content=content, extra=extra)
 
 
 def message(title: str, text: str, links: Iterable[Way] = ()) -> Markup:
-    """Return a page that says one thing."""
+    """Return a page with a title, a text and links."""
     return _page(title, render("message.html", title=title, text=text, ways=_ways(links)))
 
 
@@ -85,7 +85,7 @@ def _ways(links: Iterable[Way]) -> Markup:
 
 
 def _options(options: Iterable[tuple[str, str]], chosen: str | None = None) -> Markup:
-    """Return the *options* of a list, each a value and its words."""
+    """Return the *options* of a list, each a value and its text."""
     return join(
         render("option.html", value=value, words=words, selected=Markup(" selected") if value == chosen else _NONE)
         for value, words in options
@@ -94,7 +94,7 @@ def _options(options: Iterable[tuple[str, str]], chosen: str | None = None) -> M
 
 @cache
 def dashboard() -> Markup:
-    """Return the page of those who watch; its form offers the faults that there are, and asks for what each takes."""
+    """Return the dashboard. Its form for faults offers all effects, with the details that each takes."""
     takers = {
         f"for_{member}": " ".join(name for name, effect in EFFECTS.items() if member in effect.members)
         for effect in EFFECTS.values()
@@ -112,7 +112,7 @@ def dashboard() -> Markup:
 
 
 def checkout(view: CheckoutView, *, action: str) -> Markup:
-    """Return the page with the form: what is sold, the ways to pay, and how it is to come out."""
+    """Return the page with the form: the lines of the sale, the payment methods, and the outcome to simulate."""
     end = view.until and view.until.astimezone(UTC)
     parts = ((str(count), "In one payment" if count == 1 else f"In {count} payments") for count in view.installments)
     differ = any(total != view.total for total in view.methods.values())
@@ -137,7 +137,7 @@ def _method(view: CheckoutView, kind: str, total: Decimal) -> Markup:
 
 
 def outcome(view: CheckoutView, outcome: ViewState, *, here: str) -> Markup:
-    """Return the page, itself at *here*, that says what it has come to, and leads on from there."""
+    """Return the page at *here* that shows the state of the purchase, with links."""
     leaving, extra = "", _NONE
     links = [(f"{here}?attempt={AGAIN}", outcome.again)] if outcome.again else []
     if view.back:
@@ -145,7 +145,7 @@ def outcome(view: CheckoutView, outcome: ViewState, *, here: str) -> Markup:
     if view.back and view.go_back:
         leaving = f" You go back to the shop in {RETURN_SECONDS} seconds."
         extra = render("return.html", seconds=str(RETURN_SECONDS), url=view.back)
-        links.append((here, "Stay here"))  # Not everybody reads in that time.
+        links.append((here, "Stay here"))  # For slow readers.
     words = {"tone": outcome.tone, "word": outcome.word, "text": outcome.text + leaving}
     content = render("outcome.html", **_common(view), **words, ways=_ways(links))
     return _page(f"{outcome.word}: {view.heading}", content, extra)
@@ -169,7 +169,7 @@ def _common(view: CheckoutView) -> Mapping[str, str]:
 
 
 def offer(plan: Plan, *, action: str) -> Markup:
-    """Return the page with the form: what a plan is for, and what it costs."""
+    """Return the page with the form: the title and the price of a plan."""
     recurring = plan.auto_recurring or AutoRecurring()
     heading = plan.reason or "Subscription"
     content = render(
@@ -201,7 +201,7 @@ _STATES = {
 
 
 def subscribed(plan: Plan, subscription: Subscription) -> Markup:
-    """Return the page that says what it has come to, with the way back to the shop where the plan has one."""
+    """Return the page of a subscription, with a link to the shop if the plan has one."""
     url = shop_address(plan.back_url)
     text = f"The subscription is {subscription.id}. {_STATES[subscription.status]} No money moves."
     return message("Subscribed", text, [(url, "Back to the shop")] if url else [])

@@ -1,6 +1,6 @@
-// The control API, as the pages use it.
+// The control API for the pages.
 
-/** Ask the sandbox. What a browser says where nobody responds ("Failed to fetch") tells people nothing. */
+/** Send a request to the sandbox. A browser's error for no response ("Failed to fetch") would not help people. */
 export async function ask(address, options) {
   try {
     return await fetch(address, options);
@@ -9,7 +9,7 @@ export async function ask(address, options) {
   }
 }
 
-/** Call the control API and return its response; throws an Error with the sandbox's own words. */
+/** Call the control API and return its response. Throws an Error with the sandbox's message. */
 export async function call(method, path, body) {
   const options = { method };
   if (body !== undefined) {
@@ -22,7 +22,7 @@ export async function call(method, path, body) {
   return answer;
 }
 
-/** Return the text at an address of the sandbox. */
+/** Return the text at a path of the control API. */
 export async function text(path) {
   const response = await ask(`/_sandbox/${path}`);
   if (!response.ok) {
@@ -33,13 +33,13 @@ export async function text(path) {
 }
 
 /**
- * Listen to what happens, while somebody can see the page. Each handler gets the seller and the document of its events.
- * `connected` runs at the first connection and after each that broke: what happened meanwhile was missed.
+ * Listen to events while the page is visible. Each handler gets the document and the seller of its events.
+ * `connected` runs at the first connection and after each reconnection, since events may have been missed.
  */
 export function watch(handlers, connected, lost) {
   let source;
   function listen() {
-    // A browser has six connections for all of its tabs: those that nobody sees would leave none for a buyer's page.
+    // A browser has six connections for all tabs. Hidden tabs must leave some for a buyer's page.
     source?.close();
     if (document.hidden) return;
     source = new EventSource("/_sandbox/events");

@@ -1,11 +1,11 @@
-// What orders and preferences have come to: merchant orders, and the ledger.
+// The merchant orders of orders and preferences, and the ledger.
 
 import { text } from "./api.js";
 import { byId, fill, make, moment, show, soon, state } from "./dom.js";
 import * as sellers from "./sellers.js";
 
 const SHOWN = 20;
-/** What people call the states, and the colour of each. */
+/** The states in words, each with its color. */
 const STATES = {
   payment_required: ["wait", "Waiting"],
   paid: ["good", "Paid"],
@@ -24,10 +24,10 @@ export async function loadLedger() {
   draw("ledger", lines.reverse().map((line) => JSON.parse(line)), makeEntry);
 }
 
-/** Something happened: load both anew, once for all that happens at a time. */
+/** Load both again after a change; once for several changes. */
 export const changed = soon(() => Promise.all([loadMerchantOrders(), loadLedger()]));
 
-/** Without rows there is no panel. */
+/** Draw the rows of a panel, or hide a panel without rows. */
 function draw(id, rows, makeItem) {
   byId(id).hidden = rows.length === 0;
   const named = rows.map((row) => ({ row, seller: sellers.nameOf(row.tenant ?? row.merchant_order.collector?.id) }));
@@ -52,5 +52,5 @@ function makeItem(name, details, currency, amount, mark, at) {
   return make("li", {}, make("span", {}, make("bdi", {}, name), small), money, make("span", {}, mark), moment(at));
 }
 
-/** Write a word of the API for people: `order_created` as `Order created`. */
+/** Return a word of the API for people: `order_created` as `Order created`. */
 const wordsOf = (name) => `${name[0].toUpperCase()}${name.slice(1)}`.replaceAll("_", " ");

@@ -1,4 +1,4 @@
-// Checkout links: where the buyer of a preference pays.
+// Checkout links: the pages where buyers pay preferences.
 
 import { call } from "./api.js";
 import { attempt, byId, fill, make, moment, show, soon, state } from "./dom.js";
@@ -19,7 +19,7 @@ export async function load() {
 
 const reload = soon(load);
 
-/** A preference was made, or what one came to has changed: load them anew. */
+/** Load the preferences again after one was created or its state has changed. */
 export function changed(record) {
   if (record.init_point || listed.has(record.source)) reload();
 }
@@ -27,13 +27,13 @@ export function changed(record) {
 function makeRow({ preference, amount, currency, status }) {
   const [item] = preference.items;
   const more = preference.items.length > 1 ? ` and ${preference.items.length - 1} more` : "";
-  // As the page of the buyer calls it; a blank text is no name, and no link that anybody could press.
+  // The same name as on the buyer's page. A blank title would make a link that cannot be pressed.
   const name = `${item.title?.trim() || item.description?.trim() || `Item ${item.id ?? ""}`}${more}`;
   const pay = make("button", { type: "button", className: "tool" }, "Pay");
   pay.setAttribute("aria-label", `Pay ${name}`);
   pay.addEventListener("click", async () => {
     const paid = await attempt(pay, () => call("POST", `preferences/${preference.id}/pay`));
-    // The button goes, and whoever pressed it is not left nowhere.
+    // Move the focus, since the button goes.
     if (paid) byId("checkouts").focus();
   });
   return make(

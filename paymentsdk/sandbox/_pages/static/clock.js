@@ -1,4 +1,4 @@
-// The clock of the sandbox, which stands still, runs or jumps, whatever the clock of this machine does.
+// The clock of the sandbox, which can stop, run or jump, independent of the machine's clock.
 
 import { call } from "./api.js";
 import { announce, attempt, byId, complain, say, turn } from "./dom.js";
@@ -6,10 +6,10 @@ import * as sellers from "./sellers.js";
 
 let moment = Date.now();
 let frozen = false;
-// By the machine's clock, as the sandbox: `performance.now()` stands still while the machine sleeps.
+// By the machine's clock, as in the sandbox: `performance.now()` stops while the machine sleeps.
 let since = Date.now();
 
-/** What time it is in the sandbox, in milliseconds. */
+/** Return the sandbox's time in milliseconds. */
 export const now = () => (frozen ? moment : moment + Date.now() - since);
 
 function set(answer) {
@@ -19,13 +19,13 @@ function set(answer) {
   show();
 }
 
-/** The clock of the chosen seller, which may be ahead of the clock of the sandbox. */
+/** The path of the chosen seller's clock, which may be ahead of the sandbox's clock. */
 const pathOf = (seller) => (seller ? `tenants/${seller}/clock` : "clock");
 
-/** Ask the sandbox what time it is. */
+/** Load the time of the sandbox. */
 export const load = async () => set(await sellers.ofChosen((seller) => call("GET", pathOf(seller))));
 
-/** Show the time: once a second, and whenever it was changed. */
+/** Show the time, once a second and after each change. */
 export function show() {
   const iso = new Date(now()).toISOString();
   const clock = byId("clock");
@@ -39,7 +39,7 @@ export function show() {
   say(byId("freeze"), frozen ? "Let it run" : "Freeze");
 }
 
-/** Move the clock by an ISO 8601 duration, and say what happened meanwhile; a refusal is about `field`, if any. */
+/** Move the clock by an ISO 8601 duration, and show what happened meanwhile. An error appears below `field`, if any. */
 export async function advance(duration, button, field = null) {
   if (field) complain(field);
   const path = pathOf(sellers.chosen());

@@ -1,9 +1,9 @@
-// How a program gets here: the lines that a shell wants, as the command line prints them.
+// How to connect a program: the same shell commands as the command line prints.
 
 import { byId, copier, say } from "./dom.js";
 import * as sellers from "./sellers.js";
 
-/** Load where the sandbox is, and who sells. */
+/** Load the address and the credentials. */
 export async function load() {
   const seller = await sellers.ofChosen(sellers.credentials);
   const lines = [

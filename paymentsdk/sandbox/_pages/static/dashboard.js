@@ -1,4 +1,4 @@
-// Starts the dashboard: loads what there is, and listens to what happens.
+// Starts the dashboard: loads the current state, and listens to events.
 
 import { watch } from "./api.js";
 import * as books from "./books.js";
@@ -18,13 +18,13 @@ function connection(tone, word) {
   shown.textContent = word;
 }
 
-/** Run each of `loads`, and say which failed. */
+/** Run each of `loads`, and show the errors. */
 async function all(loads) {
-  const loading = loads.map((one) => one());
+  const loading = loads.map((start) => start());
   for (const { reason } of await Promise.allSettled(loading)) if (reason) announce(reason.message);
 }
 
-/** Load all that belongs to the chosen seller; the clock first, since ages and countdowns go by it. */
+/** Load everything of the chosen seller. The clock is first, since ages and countdowns need it. */
 async function loadChosen() {
   await all([clock.load]);
   await all([
@@ -33,7 +33,7 @@ async function loadChosen() {
   ]);
 }
 
-/** Load everything. The sellers, of whom there may be thousands, stay as they are if nothing but rules has changed. */
+/** Load everything. The sellers, perhaps thousands, are not loaded again if only rules have changed. */
 async function load({ what = "everything" }) {
   if (what === "everything") await sellers.load();
   await Promise.all([loadChosen(), all([requests.load])]);
@@ -48,7 +48,7 @@ function ofChosen(...handlers) {
   };
 }
 
-// Without scripts there is nothing to see here but what says so.
+// The panels are hidden in the page, so that it shows only the notice if scripts do not run.
 for (const id of ["board", "link"]) byId(id).hidden = false;
 clock.start();
 connect.start();
@@ -68,14 +68,14 @@ watch(
     merchant_orders: ofChosen(checkouts.changed, books.changed),
     invoices: ofChosen(books.changed),
     deliveries: ofChosen(deliveries.changed),
-    // A new seller has a plan.
+    // A new seller is noticed by their plan.
     plans: ofChosen(),
     clock() {
       clock.load();
       // The token may have expired meanwhile.
       connect.load();
     },
-    // Everything may be another, as after a restore.
+    // After a restore, everything may differ.
     changed: load,
     requests(line) {
       requests.add(line);

@@ -1,4 +1,4 @@
-// Deliveries of notifications: how each stands, and once more.
+// Deliveries of notifications: their states, and a button to redeliver each.
 
 import { call } from "./api.js";
 import { attempt, byId, fill, make, moment, soon, state } from "./dom.js";
@@ -7,14 +7,14 @@ import * as sellers from "./sellers.js";
 const SHOWN = 20;
 const TONES = { waiting: "wait", held: "wait", delivered: "good", failed: "bad", lost: "still" };
 
-/** Load the newest deliveries; without any, there is no panel. */
+/** Load the newest deliveries. The panel is hidden without any. */
 export async function load() {
   const rows = await sellers.newest("deliveries", SHOWN);
   byId("deliveries").hidden = rows.length === 0;
   fill(byId("delivery-rows"), rows, makeRow);
 }
 
-/** A delivery was made or has changed: load them anew, once for all that happens at a time. */
+/** Load the deliveries again after one was created or has changed; once for several changes. */
 export const changed = soon(load);
 
 function makeRow(delivery) {

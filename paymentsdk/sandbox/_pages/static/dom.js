@@ -1,8 +1,8 @@
-// Small words for the document. Text is only ever set as text.
+// Helpers for the document. Text is always set as text, never as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
-/** Make an element: its members and attributes, then its children. */
+/** Make an element with members or attributes, and children. */
 export function make(tag, members = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(members)) {
@@ -13,15 +13,15 @@ export function make(tag, members = {}, ...children) {
   return element;
 }
 
-/** Set the text of an element, but only if it is another: a screen reader need not hear the same twice. */
+/** Set the text of an element only if it differs, so that a screen reader does not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** What each row shows. */
+/** The row that each item shows. */
 const drawn = new WeakMap();
 
-/** Put rows into an element. Those that are there already are left alone, and so is whoever stands in one. */
+/** Put rows into an element. Unchanged items stay, and with them the focus. */
 export function fill(element, rows, makeRow) {
   const before = new Map([...element.children].map((item) => [drawn.get(item), item]));
   const place = [...element.children].findIndex((item) => item.contains(document.activeElement));
@@ -39,7 +39,7 @@ export function fill(element, rows, makeRow) {
   if (redrawn) items[place].querySelector("summary, a, button, input, select").focus();
 }
 
-/** Return a function that runs `load`, once for all calls that come at a time. */
+/** Return a function that runs `load` once for several calls in a short time. */
 export function soon(load) {
   let due = false;
   return () => {
@@ -49,16 +49,16 @@ export function soon(load) {
   };
 }
 
-/** Make a state: its word and its colour. */
+/** Make a state: a word with a color. */
 export const state = (tone, word) => make("span", { className: "state", "data-tone": tone }, word);
 
-/** Write an amount for people: `ARS 1,250.00`. It comes as text, and stays exact; no currency turns it around. */
+/** Return an amount for people: `ARS 1,250.00`. It is text, so it stays exact. Control characters are removed. */
 export function money(currency, amount) {
   const [whole, cents = ""] = String(amount ?? "0").split(".");
   return `${currency.replace(/\p{C}/gu, "")}\u00a0${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${cents.padEnd(2, "0")}`;
 }
 
-/** Return the parts of a text with an amount in it, which breaks after a comma where it is too long for its place. */
+/** Return the parts of a text, with a possible line break after each comma, for long amounts. */
 export const breakable = (text) => text.split(/(?<=,)/).flatMap((part) => [make("wbr"), part]).slice(1);
 
 /** Put an amount into an element. */
@@ -69,7 +69,7 @@ export function show(element, currency, amount) {
   return element;
 }
 
-/** Write a length of time in its largest unit. */
+/** Return a duration in its largest unit. */
 export function span(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
   if (seconds < 60) return `${seconds} s`;
@@ -78,7 +78,7 @@ export function span(milliseconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
-/** Write a length of time as a countdown. */
+/** Return a duration as a countdown. */
 export function countdown(milliseconds) {
   const seconds = Math.max(0, Math.ceil(milliseconds / 1000));
   const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
@@ -88,14 +88,14 @@ export function countdown(milliseconds) {
 
 let today = "";
 
-/** Make a moment as the sandbox has it, UTC: the time of day, and the date unless it is today. */
+/** Make a moment in UTC: the time of day, and the date unless it is today. */
 export function moment(when) {
   const iso = new Date(when).toISOString();
   const day = make("span", { className: "day", hidden: iso.startsWith(today) }, iso.slice(0, 10));
   return make("time", { dateTime: iso, className: "quiet moment" }, day, " ", make("span", {}, iso.slice(11, 19)));
 }
 
-/** Say what day it is, by the clock of the sandbox. */
+/** Set today's date, by the clock of the sandbox. */
 export function turn(date) {
   if (date === today) return;
   today = date;
@@ -104,19 +104,19 @@ export function turn(date) {
   }
 }
 
-/** Make text in which what stands between backticks is code. */
+/** Return the parts of a text, where text between backticks is code. */
 export const prose = (words) => words.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
 
 let silence;
 
-/** Say what happened, to those who look and to those who listen; it goes away by itself. */
+/** Show a message for a while, and let screen readers read it aloud. */
 export function announce(words) {
   byId("news").textContent = words;
   clearTimeout(silence);
   silence = setTimeout(() => byId("news").replaceChildren(), 8000);
 }
 
-/** Say under a field what is wrong with it; without words, that nothing is. */
+/** Show an error below a field; without words, remove it. */
 export function complain(field, words = "") {
   const id = `${field.id}-problem`;
   byId(id)?.remove();
@@ -127,12 +127,12 @@ export function complain(field, words = "") {
 }
 
 /**
- * Do something that the sandbox may refuse, and return its answer; pressing the button meanwhile does nothing.
- * A refusal is said under the field that it is about, or where all news are; the answer is `undefined` then.
+ * Run an action that the sandbox may reject, and return its result. Clicks on the button meanwhile have no effect.
+ * A rejection is shown below the field that it is about, or as a message; the result is `undefined` then.
  */
 export async function attempt(button, action, fieldOf = () => null) {
   if (button?.ariaDisabled === "true") return undefined;
-  // Not `disabled`: a button that is out of use loses the focus.
+  // Not `disabled`: a disabled button loses the focus.
   if (button) button.ariaDisabled = "true";
   try {
     return await action();
@@ -146,7 +146,7 @@ export async function attempt(button, action, fieldOf = () => null) {
   }
 }
 
-/** Make a button that copies what `find` returns; without access to a clipboard, the text is shown below it. */
+/** Make a button that copies the result of `find`. Without access to the clipboard, the text appears below it. */
 export function copier(words, find) {
   const button = make("button", { type: "button", className: "tool" }, words);
   let shown;
@@ -159,7 +159,7 @@ export function copier(words, find) {
       announce("Copied");
       setTimeout(() => { button.textContent = words; }, 2000);
     } catch {
-      // It can be copied by hand.
+      // The user can copy it by hand.
       shown?.remove();
       shown = make("pre", { tabIndex: 0 }, make("code", {}, snippet));
       button.parentElement.after(shown);

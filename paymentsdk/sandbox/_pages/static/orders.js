@@ -1,4 +1,4 @@
-// Orders: a card with its code for each that waits for a buyer, a row for each that is settled.
+// Orders: a card with a QR code for each unpaid order, and a row for each settled one.
 
 import { ask, call, text } from "./api.js";
 import * as clock from "./clock.js";
@@ -8,10 +8,10 @@ import * as sellers from "./sellers.js";
 const CARDS = 12;
 const ROWS = 50;
 const KEPT = 500;
-/** Milliseconds that a button may move the clock without a question. */
+/** A button that moves the clock by more milliseconds asks first. */
 const DAY = 86400000;
 
-/** What people call the states, and the colour of each. */
+/** The states in words, each with its color. */
 const STATES = {
   created: ["wait", "Waiting"],
   in_review: ["wait", "In review"],
@@ -26,31 +26,31 @@ const records = new Map();
 const cards = new Map();
 let due = false;
 
-/** The state as the API has it; once where status and detail are the same word. */
+/** The state as in the API: one word if status and detail are the same. */
 const wireState = ({ status, status_detail: detail }) => (status === detail ? status : `${status}, ${detail}`);
 const payment = (order) => order.transactions.payments[0];
 
 function stateOf(order) {
   const { status_detail: detail, paid_amount: paid, refunded_amount: refunded } = payment(order);
   if (order.status === "created") return STATES[detail] ?? STATES.created;
-  // What the order itself says of a part is a policy.
+  // The order's own status after a partial refund depends on a policy.
   if (order.status !== "canceled" && refunded && !equal(refunded, paid)) return STATES.partially_refunded;
   return STATES[order.status] ?? ["still", order.status];
 }
 
-/** Whether two amounts are the same; each may be written with its cents or without. */
-const equal = (one, other) => money("", one) === money("", other);
+/** Return whether two amounts are equal, with or without cents. */
+const equal = (first, second) => money("", first) === money("", second);
 
-/** The orders that came as events while the newest were loaded: what is loaded may be older. */
+/** The orders that arrived as events during a load. The loaded rows may be older. */
 let arrived = [];
 let loads = 0;
 
-/** Load the newest orders: at the start, and when events may have been missed. */
+/** Load the newest orders, at the start and after events may have been missed. */
 export async function load() {
   const mine = ++loads;
   arrived = [];
   const rows = await sellers.newest("orders", KEPT);
-  if (mine !== loads) return;  // A later one is under way, and knows more.
+  if (mine !== loads) return;  // A later load has newer rows.
   records.clear();
   for (const record of [...rows.reverse(), ...arrived]) keep(record);
   draw();
@@ -61,7 +61,7 @@ function keep(record) {
   if (records.size > KEPT) records.delete(records.keys().next().value);
 }
 
-/** Take over an order that was made or changed. */
+/** Show an order that was created or has changed. */
 export function changed(record) {
   arrived = [...arrived, record].slice(-KEPT);
   const before = records.get(record.order.id);
@@ -87,7 +87,7 @@ function drawCards(waiting) {
   const kept = new Set(shown.map(nameOf));
   for (const [name, card] of cards) {
     if (kept.has(name)) continue;
-    // Whoever stood in the card is not left nowhere.
+    // Move the focus before the card goes.
     if (card.contains(document.activeElement)) byId("orders").focus();
     card.remove();
     cards.delete(name);
@@ -101,20 +101,20 @@ function drawCards(waiting) {
   byId("no-open").hidden = waiting.length > 0;
   const more = waiting.length - shown.length;
   byId("more-open").hidden = more <= 0;
-  say(byId("more-open"), `${more} older ones wait as well.`);
+  say(byId("more-open"), `${more} older orders are waiting, too.`);
   const settled = records.size - waiting.length;
-  // There may be more than are kept here: then the numbers are not those of all.
+    // If more orders exist than are kept here, these are not the total numbers.
   const among = records.size < KEPT ? "" : `Among the newest ${KEPT}: `;
   say(byId("counts"), records.size ? `${among}${waiting.length} waiting, ${settled} settled` : "");
 }
 
-/** Return what the button pays: with account money, for which an order may have a total of its own. */
+/** Return the amount that the button pays: with account money, for which an order may have its own total. */
 function asked(order) {
   const discounts = order.discounts?.payment_methods ?? [];
-  return discounts.find((one) => one.type === "account_money")?.new_total_amount ?? order.total_amount;
+  return discounts.find((discount) => discount.type === "account_money")?.new_total_amount ?? order.total_amount;
 }
 
-/** What a card is kept under: all of the order that never changes, since after a restart another may have its id. */
+/** The key of a card: all parts of the order that never change. After a restart, another order may have the same id. */
 function nameOf({ order }) {
   return JSON.stringify([order.id, order.external_reference, order.description, asked(order), order.config]);
 }
@@ -151,7 +151,7 @@ function fillCard(card, { order, expires_at }) {
   tickCard(card);
 }
 
-/** Count the seconds: of every card, once a second. */
+/** Update the times of all cards, once a second. */
 export function tick() {
   for (const card of cards.values()) tickCard(card);
 }
@@ -181,7 +181,7 @@ async function drawCode(place, order) {
     svg.setAttribute("aria-label", `QR code of ${order.external_reference}`);
     place.replaceChildren(svg);
   } catch (error) {
-    // Without the library that draws codes: its text, and how to get the library.
+    // Without the library that draws QR codes, show the text, and how to install the library.
     place.replaceChildren(make("code", { tabIndex: 0 }, data), make("p", { className: "quiet small" }, error.message));
   }
 }
@@ -190,14 +190,14 @@ async function act(button, id) {
   if (button.dataset.act === "expire") {
     const left = Date.parse(records.get(id).expires_at) - clock.now();
     const chosen = sellers.chosen();
-    const warning = `This moves the clock by ${span(left)}, ${chosen ? `for seller ${chosen}` : "for every seller"} and everything that falls due. Move it?`;
+    const warning = `This moves the clock by ${span(left)} ${chosen ? `for seller ${chosen}` : "for every seller"} and runs everything that becomes due. Continue?`;
     if (left > DAY && !window.confirm(warning)) return;
     await clock.advance(`PT${Math.max(1, Math.ceil(left / 1000))}S`, button);
     return;
   }
   const outcome = button.dataset.act;
   const order = await attempt(button, () => call("POST", `orders/${id}/pay`, { outcome }));
-  // A rejected payment leaves no trace in the order: this is all that there is to see of it.
+  // A rejected payment does not change the order: this message is its only trace.
   if (order && outcome === "rejected") announce(`${order.external_reference}: the payment was rejected`);
 }
 
@@ -207,13 +207,13 @@ function drawRows(settled) {
   fill(byId("settled-rows"), rows, makeRow);
   const more = settled.length - ROWS;
   byId("more-settled").hidden = more <= 0;
-  say(byId("more-settled"), `${more} older ones are settled as well.`);
+  say(byId("more-settled"), `${more} older orders are settled, too.`);
 }
 
 function makeRow({ order, seller }) {
   const { paid_amount: paid, refunded_amount: refunded } = payment(order);
   const less = paid && !equal(paid, order.total_amount) ? `${money(order.currency, paid)} paid` : "";
-  const back = refunded ? `${money(order.currency, refunded)} given back` : "";
+  const back = refunded ? `${money(order.currency, refunded)} refunded` : "";
   const notes = [less, back].filter(Boolean).join(", ");
   return make(
     "tr",
@@ -236,9 +236,9 @@ function makeRow({ order, seller }) {
   );
 }
 
-/** Create an order through the API itself, as a program would. */
+/** Create an order through the API, as a program does. */
 async function createExample(button) {
-  // Not by their count alone: it stands still once as many are here as are kept.
+  // Not only from the number of orders, since only the newest are kept here.
   const examples = [...records.values()].map(({ order }) => /^example-(\d{1,9})$/.exec(order.external_reference)?.[1] ?? 0);
   const number = String(Math.max(records.size, ...examples) + 1).padStart(3, "0");
   const order = {
@@ -262,9 +262,9 @@ async function createExample(button) {
     };
     const response = await ask("/v1/orders", { method: "POST", headers, body: JSON.stringify(order) });
     if (response.ok) return;
-    // In the shape that the policy says; or a page, from a gateway.
+    // The policy selects the shape of the error. A gateway's response can be a page.
     const answer = await response.json().catch(() => ({}));
-    throw new Error(answer.errors?.[0].message ?? answer.message ?? `The order was answered with ${response.status}.`);
+    throw new Error(answer.errors?.[0].message ?? answer.message ?? `The response to the order was ${response.status}.`);
   });
 }
 

@@ -1,4 +1,4 @@
-// The last requests: what was asked, what was answered, and how to ask it again.
+// The last requests: their bodies, their responses, and a command that sends each again.
 
 import { call, text } from "./api.js";
 import { byId, copier, fill, make, moment, say, state } from "./dom.js";
@@ -9,23 +9,23 @@ const SHOWN = 12;
 
 /** The last requests, newest first. */
 let lines = [];
-/** The requests that came while the last ones were loaded: what is loaded may not have them yet. */
+/** The requests that arrived during a load. The loaded list may not contain them. */
 let arrived = [];
 let loads = 0;
 let due = false;
 
-/** Load the last requests: at the start, and when events may have been missed. */
+/** Load the last requests, at the start and after events may have been missed. */
 export async function load() {
   const mine = ++loads;
   arrived = [];
   const loaded = await call("GET", "requests");
-  if (mine !== loads) return;  // A later one is under way, and knows more.
+  if (mine !== loads) return;  // A later load has newer rows.
   const known = new Set(loaded.map((line) => line.request_id));
   lines = [...arrived.filter((line) => !known.has(line.request_id)).reverse(), ...loaded].slice(0, KEPT);
   draw();
 }
 
-/** Put a request that has just come on top of the list: once for all that come at a time. */
+/** Put a new request on top of the list. Several requests are drawn together. */
 export function add(line) {
   arrived = [...arrived, line].slice(-KEPT);
   lines = [line, ...lines].slice(0, KEPT);
@@ -41,7 +41,7 @@ export function draw() {
   const shown = lines.filter(({ tenant, status }) => isShown(tenant) && String(status ?? "none").startsWith(wanted));
   fill(list, shown, makeItem);
   byId("no-requests").hidden = shown.length > 0;
-  say(byId("no-requests"), lines.length ? `None of the last ${lines.length} requests.` : "No program has called yet.");
+  say(byId("no-requests"), lines.length ? `None of the last ${lines.length} requests match.` : "No program has called yet.");
   byId("older").hidden = shown.length <= SHOWN || list.classList.contains("all");
 }
 
@@ -73,7 +73,7 @@ function makeItem(line) {
     marks.length ? make("span", { className: "small marks" }, marks.join(", ").replaceAll("_", " ")) : null,
   );
   const details = make("details", {}, summary);
-  // Filled when it is opened: most never are.
+  // Filled when it is opened, since most are never opened.
   details.addEventListener("toggle", () => details.children.length === 1 && details.append(makeDetail(line)));
   return make("li", {}, details);
 }
@@ -99,7 +99,7 @@ function block(title, body) {
   return [make("h3", { className: "small" }, title), make("pre", { tabIndex: 0 }, make("code", {}, pretty(body)))];
 }
 
-/** Indent JSON, and leave what is none as it came. The text is not written anew: a script would round its numbers. */
+/** Indent JSON; leave other text unchanged. The numbers stay as text, since a script would round them. */
 function pretty(body) {
   try {
     JSON.parse(body);

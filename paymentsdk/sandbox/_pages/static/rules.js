@@ -1,4 +1,4 @@
-// What goes wrong on purpose, and what the contract leaves open.
+// Faults, and the policies for what the contract leaves open.
 
 import { call } from "./api.js";
 import { announce, attempt, byId, complain, fill, make, prose, say, state } from "./dom.js";
@@ -8,7 +8,7 @@ import * as sellers from "./sellers.js";
 
 /** Load the rules in force. */
 export async function loadFaults() {
-  // A rule that names no seller hits those of all.
+  // A rule without a seller hits the requests of all sellers.
   const faults = (await call("GET", "faults")).filter(({ rule }) => !rule.tenant || sellers.isShown(rule.tenant));
   fill(byId("faults"), faults, makeFault);
   byId("clear-faults").hidden = faults.length < 2;
@@ -17,16 +17,16 @@ export async function loadFaults() {
   say(byId("fault-count"), faults.length ? counts.join(", ") : "None");
 }
 
-/** Whether a rule can hit no request any more. */
+/** Return whether a rule can hit no more requests. */
 const isSpent = ({ rule, seen, hits }) => (rule.times && hits >= rule.times) || (rule.nth && seen >= rule.nth);
 
-/** A share of a hundred, as somebody would write it: without the digits that only a float has. */
+/** Return a share as a percentage, rounded to hide the inexact digits of a float. */
 const percent = (share) => Number((share * 100).toPrecision(12));
 
-/** The choice of an effect in the form; its `operation` says where it can happen. */
+/** Return the option of an effect in the form. Its `operation` says where it can happen. */
 const choiceOf = (effect) => byId("fault-effect").querySelector(`[value="${effect}"]`);
 
-/** What a rule says beside its effect: which requests it hits, and what is sent for those. */
+/** Return the details of a rule: which requests it hits, and the values of its effect. */
 function detailsOf({ rule, hits }) {
   const takes = (name) => {
     const field = byId("add-fault").elements[name]?.closest("[data-for]");
@@ -66,7 +66,7 @@ function makeFault(fault) {
   );
 }
 
-/** Show the operations that the chosen effect can happen to, and the numbers that it takes. */
+/** Show the operations and the fields that fit the chosen effect. */
 function chooseEffect() {
   const effect = byId("fault-effect").value;
   for (const field of byId("add-fault").querySelectorAll("[data-for]")) {
@@ -92,7 +92,7 @@ async function addFault(event) {
     if (value === "") delete rule[name];
     else if (event.target.elements[name].type === "number") rule[name] = Number(value);
   }
-  // A refusal names the member: `$.times: ...`.
+  // An error names the member: `$.times: ...`.
   const fieldOf = (words) => event.target.elements[/^\$\.(\w+)/.exec(words)?.[1]];
   const added = await attempt(event.submitter, () => call("POST", "faults", rule), fieldOf);
   if (!added) return;
@@ -111,7 +111,7 @@ export async function loadPolicies() {
   say(byId("policy-count"), changed ? `${changed} of ${policies.length} changed` : `${policies.length}, all at their defaults`);
 }
 
-/** A description without the place in the contract that it comes from, which only its readers can look up. */
+/** Return a description without the section of the contract, which only its readers can look up. */
 const plain = (description) => description.replace(/ \(spec: [^)]*\)/g, "");
 
 function makePolicy({ name, value, allowed, description, default: usual, own }) {
@@ -131,8 +131,8 @@ function makePolicy({ name, value, allowed, description, default: usual, own }) 
     announce(`${name}: ${byId(id).value}`);
   });
   const label = make("label", { htmlFor: id, className: "mono" }, name);
-  if (value !== usual) label.append(make("span", { className: "quiet" }, ` (usually ${usual})`));
-  if (own !== undefined) label.append(make("span", { className: "quiet" }, ` (the chosen seller has ${own})`));
+  if (value !== usual) label.append(make("span", { className: "quiet" }, ` (default: ${usual})`));
+  if (own !== undefined) label.append(make("span", { className: "quiet" }, ` (chosen seller: ${own})`));
   return make("div", {}, make("dt", {}, label), make("dd", {}, make("p", { className: "quiet small" }, ...prose(plain(description))), control));
 }
 
@@ -146,7 +146,7 @@ export async function start() {
     const done = await attempt(event.target, () => call("DELETE", "faults"));
     if (!done) return;
     await loadFaults();
-    // The button goes, and whoever pressed it is not left nowhere.
+    // Move the focus, since the button goes.
     byId("faults-title").focus();
   });
   chooseEffect();
