@@ -1,8 +1,8 @@
-"""The web application: the way of a request to an operation, from the socket and back, read from the top down.
+"""The web application: the steps of a request to an operation, from the socket and back.
 
-`make_app` routes it to `Endpoints`: read -> authenticate -> match the faults -> claim the idempotency key -> faults
-before the commit -> check the key, replay, or handle and save (`execute`) -> faults after it -> send. The steps that
-need no network are in `_pipeline.py`.
+`make_app` routes a request to `Endpoints`, which does this: read, authenticate, match the faults, claim the idempotency
+key, apply the faults before the commit, check the key, replay or handle and save (`execute`), apply the faults after
+the commit, send. The steps without a network are in `_pipeline.py`.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from paymentsdk.sandbox._stubs import Stub, add_stubs
 from paymentsdk.sandbox._wire import MAX_BODY, SHAPES, AnyOperation, Rejected, phrase
 from paymentsdk.transports.base import Request
 
-#: Takes a request as it came; returns the access token that its signature stands for, or `None` if it has none.
+#: Takes a request as it arrived. Returns the access token that its signature stands for, or `None` if it has none.
 Authenticate: TypeAlias = Callable[[Request], str | None]
 _REQUEST_ID = web.RequestKey("request_id", str)
 _RECEIVED = web.RequestKey("received", ReceivedRequest)
-#: As a rule somebody has put a path into the base URL.
-_NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has none of its own"
-#: The page of a gateway that responds in place of the platform.
+#: Usually the base URL has a path by mistake.
+_NOTHING_HERE = "nothing is at this path; the base URL of the sandbox has no path"
+#: The page of a gateway that responds instead of the platform.
 _GATEWAY_PAGE = "<!doctype html>\n<html><head><title>{0}</title></head><body><h1>{0}</h1></body></html>\n"
-#: Seconds between two looks whether the client of a hanging request is still there.
+#: Seconds between two checks whether the client of a hanging request is still connected.
 _LOOK = 0.05
-#: With this option a closed connection ends in a reset instead of an orderly goodbye.
+#: With this option, closing a connection sends a reset instead of an orderly end.
 _NO_LINGER = struct.pack("ii", 1, 0)
 _SECOND = timedelta(seconds=1)
 _log = logging.getLogger("paymentsdk.sandbox")
@@ -74,17 +74,17 @@ def make_app(
 
     Args:
         platform: The platform.
-        live_tokens: Whether ``APP_USR`` tokens are taken.
-        allowed_hosts: Names besides those of this machine that a browser may know the control API by.
-        find_token: Finds the token that a signature stands for.
-        stubs: The name of a file with endpoints beyond the contract.
+        live_tokens: Whether ``APP_USR`` tokens are accepted.
+        allowed_hosts: Host names besides this machine's that a browser may use for the control API.
+        find_token: Returns the token that a signature stands for.
+        stubs: The path of a file with endpoints beyond the contract.
     """
     endpoints = Endpoints(platform, live_tokens=live_tokens, find_token=find_token)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[endpoints.respond_always])
     app[PLATFORM], app[ALLOWED_HOSTS], app[STOPPING] = platform, allowed_hosts, endpoints.stopping
     app.on_response_prepare.append(endpoints.name_response)
     for operation in platform.operations.values():
-        # A placeholder that nobody has filled in is a bad value like others, which aiohttp's own pattern does not take.
+        # aiohttp's own pattern does not match "{id}". A client that sends a placeholder must get the operation's error.
         path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
         for route in (path, path + "/"):
             app.router.add_route(operation.method, route, partial(endpoints.handle, operation))
@@ -103,7 +103,7 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
 
 
 class Endpoints:
-    """Responds to the operations of the contract, and wherever nothing else does."""
+    """Responds to the operations of the contract, and to all requests without a route."""
 
     def __init__(self, platform: Platform, *, live_tokens: bool, find_token: Authenticate | None) -> None:
         self._platform = platform
@@ -130,7 +130,7 @@ class Endpoints:
         return await self._send(request, sent, received.hit)
 
     async def respond_as(self, stub: Stub, request: web.Request) -> web.StreamResponse:
-        """Respond as a stub says."""
+        """Respond to *request* with the template of *stub*."""
         await read(request)
         response = stub.respond(request.match_info)
         self._log_request(request, response)
@@ -144,12 +144,12 @@ class Endpoints:
         with self._in_flight.claim(received, tenant, platform.policies_of(tenant)):
             await self._inject_faults(request, received)
             await platform.catch_up()
-            if received.hit.rules:  # Meanwhile the token may have ended.
+            if received.hit.rules:  # The token may have expired meanwhile.
                 tenant = authenticate(platform, received, live_tokens=self._live_tokens)
             return execute(platform, received, tenant)
 
     async def _read(self, request: web.Request, received: ReceivedRequest) -> None:
-        """Read a request whole, with the token that its signature stands for, if it has one that is known here."""
+        """Read a request completely. A signature replaces the token with the token that it stands for."""
         operation, headers = received.operation, request.headers
         received.body = await read(request)
         received.path = dict(request.match_info)
@@ -164,12 +164,12 @@ class Endpoints:
                 received.authorization = f"Bearer {token}"
 
     def _address_of(self, request: web.Request) -> str:
-        """Return where the client has sent *request*, the host of which a signature may cover."""
+        """Return the address that the client has sent *request* to. A signature may cover its host."""
         public, host = URL(self._platform.store.links), request.headers.get("Host", request.host)
         return f"{public.scheme if host == public.host_port_subcomponent else 'http'}://{host}"
 
     async def _inject_faults(self, request: web.Request, received: ReceivedRequest) -> None:
-        """Apply the faults that come before the commit."""
+        """Apply the faults before the commit."""
         for rule in received.hit.rules:
             match rule.effect:
                 case "delay_before_commit":
@@ -195,7 +195,7 @@ class Endpoints:
         return Reply(status=rejected.status, body=body, headers=headers)
 
     async def _send(self, request: web.Request, reply: Reply | None, hit: Hit) -> web.StreamResponse:
-        """Send what is left of a response, as late and as slowly as *hit* has it. Everything is committed by now."""
+        """Send the response, with the delays and the speed of *hit*. Everything is committed before."""
         for rule in hit.of("delay_after_commit"):
             await pause(rule.seconds, self.stopping)
         if reply is None:
@@ -219,23 +219,23 @@ class Endpoints:
         return reset_connection(request) if reply.missing else response
 
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Give every response the id of its request."""
+        """Set the headers of every response: the request's id, and the date."""
         response.headers["X-Request-Id"] = self._id_of(request)
-        # Clients count the age of their keys by it: it is the time of the clock that forgets them.
+        # By the clock that expires the keys, since clients measure the age of their keys with this header.
         received = request.get(_RECEIVED)
         now = self._platform.now(received and received.tenant)
         response.headers["Date"] = _http_date((now - EPOCH) // _SECOND)
 
     def _id_of(self, request: web.Request) -> str:
-        """Return the id of *request*, which it gets at the first look: aiohttp itself responds to some."""
+        """Return the id of *request*, which is made at its first use: aiohttp itself responds to some requests."""
         if _REQUEST_ID not in request:
             request[_REQUEST_ID] = f"req-{next(self._numbers)}"
         return request[_REQUEST_ID]
 
     def _log_request(self, request: web.Request, response: Reply | web.Response | None) -> None:
-        """Log the request for those who watch, with what is known of it and of the response.
+        """Log the request for watchers, with what is known of it and of its response.
 
-        Where no operation has handled it, most likely its program has a wrong address.
+        A request without an operation is logged, too: its program probably has a wrong address.
         """
         received, details = request.get(_RECEIVED), {}
         if received:
@@ -259,7 +259,7 @@ class Endpoints:
         if received is None:
             self._platform.feed.log(line)
             return
-        # Nobody sees more than the beginning, and to search a long page takes longer than to send it.
+        # Only the beginning is shown, and masking a long page would take longer than sending it.
         body, beginning = received.body, getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
 
         def with_bodies() -> RequestLine:
@@ -270,10 +270,10 @@ class Endpoints:
 
     @web.middleware
     async def respond_always(self, request: web.Request, handler: Route) -> web.StreamResponse:
-        """Respond, whatever happens; what went wrong inside is for the log."""
+        """Respond in all cases. Internal errors go to the log, not to the client."""
         try:
             return await handler(request)
-        except Rejected as rejected:  # By a command or a page.
+        except Rejected as rejected:  # From a command or a page.
             return self._rejection_response(request, rejected)
         except web.HTTPNotFound:
             response = self._rejection_response(request, Rejected(404, "not_found", _NOTHING_HERE))
@@ -284,17 +284,17 @@ class Endpoints:
             raise  # A redirect.
         except DisconnectedError:
             return reset_connection(request)
-        except Exception as error:  # noqa: BLE001 - nothing that went wrong inside may reach the client
-            if isinstance(error, ConnectionError) and has_gone(request):  # By writing to it, as any may at any moment.
+        except Exception as error:  # noqa: BLE001 - internal errors must not reach the client
+            if isinstance(error, ConnectionError) and has_gone(request):  # The client closed the connection.
                 return reset_connection(request)
             response = self._rejection_response(request, self.log_failure(request, error))
         self._log_request(request, response)
         return response
 
     def log_failure(self, request: web.Request, error: Exception) -> Rejected:
-        """Say on stderr that the sandbox itself failed, and return what is sent to the client.
+        """Log an error of the sandbox itself, write it to stderr, and return the rejection for the client.
 
-        Nobody may be left to guess: a program that embeds the sandbox has often no logging at all.
+        It is on stderr because a program that embeds the sandbox often has no logging.
         """
         _log.exception("the sandbox failed at %s %s", request.method, request.path)
         reason = f"the database failed ({error})" if isinstance(error, sqlite3.Error) else ""
@@ -304,10 +304,10 @@ class Endpoints:
         return Rejected(500, "generic", f"internal error of the sandbox: {reason or 'see its stderr'}")
 
     def _rejection_response(self, request: web.Request, rejected: Rejected) -> web.Response:
-        """Return what is said where no operation, command or page responds: to a program JSON, to a browser a page."""
+        """Return a rejection without an operation, a command or a page: JSON for a program, a page for a browser."""
         if "text/html" in request.headers.get("Accept", ""):
             return routes.rejection_page(request, rejected)
-        # It may look like a part of an operation, where none has it itself.
+        # The path may begin like an operation's path. The rejection then has the shape of that API.
         operations, path = self._platform.operations.values(), request.path + "/"
         operation = next(
             (operation for operation in operations if path.startswith(operation.path.partition("/{")[0] + "/")), None
@@ -319,26 +319,26 @@ class Endpoints:
 
 @lru_cache(64)
 def _http_date(second: int) -> str:
-    """Return a second since 1970 as the header `Date` has it."""
+    """Return a second since 1970 in the form of the header `Date`."""
     return format_datetime(EPOCH + second * _SECOND, usegmt=True)
 
 
 def _error_body(rejected: Rejected, operation: AnyOperation | None, shape: str) -> bytes:
-    """Return the body of a rejection in the *shape* that a policy asks for; by default in that of the API."""
+    """Return the body of a rejection in *shape*, a value of the policy; by default in the shape of the API."""
     message = rejected.message or (operation.meanings.get(rejected.code) if operation else None)
     write = SHAPES.get(shape, (noun_of(operation) if operation else OWN).shape)
     return msgspec.json.encode(write(rejected, message or phrase(rejected.status).lower()))
 
 
 def _injected_error(operation: AnyOperation, rule: FaultRule) -> Rejected:
-    """Return the error that a rule asks for; unless it names a code, the most general one of its status."""
+    """Return the error of a rule. If the rule names no code, it is the most general code of its status."""
     general = 500 if rule.effect == "fail_before_commit" else 400
     status = rule.status or next((error.status for error in operation.errors if error.code == rule.code), general)
     return Rejected(status, rule.code or noun_of(operation).general_code(operation, status))
 
 
 def _with_faults(reply: Reply, hit: Hit) -> Reply | None:
-    """Return what the faults in *hit* leave of *reply*, as it will be sent; `None` when nothing will be."""
+    """Return *reply* after the faults in *hit*, as it is sent; `None` if nothing is sent."""
     if not hit.rules:
         return reply
     if hit.first("lose_response_after_commit"):
@@ -364,18 +364,18 @@ async def pause(seconds: float, stopping: asyncio.Event) -> None:
 
 
 async def hang(request: web.Request, stopping: asyncio.Event) -> None:
-    """Wait until the client has gone, or the server stops."""
+    """Wait until the client closes the connection or the server stops."""
     while request.transport is not None and not stopping.is_set():
         await pause(_LOOK, stopping)
 
 
 def has_gone(request: web.Request) -> bool:
-    """Whether nobody is there any more who waits for a response to *request*."""
+    """Return whether the client of *request* has closed the connection."""
     return request.transport is None or request.transport.is_closing()
 
 
 def reset_connection(request: web.Request) -> web.StreamResponse:
-    """Reset the connection; the response that is returned goes nowhere."""
+    """Reset the connection. The returned response is not sent."""
     transport = request.transport
     if transport is not None:
         connection = transport.get_extra_info("socket")

@@ -1,4 +1,4 @@
-"""Time and chance: one clock for every rule, live, frozen or moved forward, and identifiers made from a seed."""
+"""Time and chance: the clock of the sandbox, live, frozen or moved, and identifiers made from a seed."""
 
 import time
 from collections.abc import Callable
@@ -13,52 +13,52 @@ from paymentsdk._validate import plain_duration, plain_moment
 from paymentsdk.resources.common import parse_duration
 
 _NOTHING, _MILLISECOND = timedelta(0), timedelta(milliseconds=1)
-#: Far enough for every rule, and near enough that what falls due meanwhile can be counted.
+#: Far enough for every rule, and near enough to calculate everything that becomes due.
 LONGEST_ADVANCE = timedelta(days=3660)
-#: Between them every rule can count forward and back, and what falls due can be counted.
+#: Within these bounds, every rule can add and subtract durations, and due moments can be calculated.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
-#: Crockford's alphabet: no letters that look like digits.
+#: Crockford's alphabet, without letters that look like digits.
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _BASE32 for second in _BASE32]
 _TIME_LENGTH, _CHANCE_LENGTH = 10, 16
 
 
 class ClockEvent(Struct, frozen=True, kw_only=True):
-    """Something that fell due."""
+    """Something that became due."""
 
     at: datetime
-    """When, by the clock of the sandbox."""
+    """The moment, by the clock of the seller."""
     kind: str
-    """What: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed` or `invoice.recycling`; or what a
-    job of your own returns."""
+    """What happened: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed` or `invoice.recycling`,
+    or the result of your own job."""
     tenant: int
     """The seller."""
     id: str
-    """The order, invoice or other thing that it happened to."""
+    """The id of the order, invoice or other thing."""
 
 
 class ClockState(Struct, frozen=True, kw_only=True):
-    """Where the clock stands: how far it is ahead of the machine's, or the moment that it is frozen at."""
+    """The state of the clock: how far it is ahead of the machine's clock, or the moment that it is frozen at."""
 
     ahead: timedelta = _NOTHING
     frozen_at: datetime | None = None
 
 
 class TenantClocks(Struct, frozen=True):
-    """The sellers whose clock a test has moved."""
+    """The clocks of sellers that a test has moved."""
 
     ahead: dict[int, timedelta] = {}
-    """How far each is ahead of the clock of the sandbox."""
+    """How far each seller is ahead of the clock of the sandbox."""
 
 
 class Clock:
-    """The time of the sandbox, in whole milliseconds, as the contract writes it.
+    """The clock of the sandbox, in whole milliseconds like the contract.
 
     Args:
-        state: Where it stands at first.
-        move: Puts it where a function says, with other threads kept out meanwhile, and returns what happened by then.
-        wall: Seconds since 1970 by the machine's clock.
+        state: The first state.
+        move: Sets the clock to the result of a function while other threads wait, and returns what became due.
+        wall: Returns seconds since 1970 by the machine's clock.
     """
 
     def __init__(
@@ -70,53 +70,53 @@ class Clock:
         self.state: ClockState = state
         self._move = move
         self._wall = wall
-        #: The last millisecond that was looked at, and its moment: a request looks several times.
+        #: The last millisecond and its moment, since a request reads the clock several times.
         self._last = 0, EARLIEST
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still."""
+        """Whether the clock stands still."""
         return self.state.frozen_at is not None
 
     def now(self) -> datetime:
-        """Return the moment that every rule goes by, UTC."""
-        state = self.state  # Looked at once: another thread may set it.
+        """Return the current moment in UTC. Every rule uses it."""
+        state = self.state  # Read once, since another thread may set it.
         return state.frozen_at or self._machine() + state.ahead
 
     def freeze(self, at: datetime | None = None) -> tuple[ClockEvent, ...]:
         """Stop the clock, now or at the moment *at*.
 
-        What falls due up to then happens at its own moment, in time order. A moment in the past undoes nothing.
+        Due jobs run at their own moments, in time order. A moment in the past undoes nothing.
 
         Returns:
-            What happened.
+            What became due.
 
         Raises:
             ValueError: *at* has no time zone, is more than ten years ahead, or is not between the years 1970 and 3000.
-            TypeError: *at* is no ``datetime``.
+            TypeError: *at* is not a ``datetime``.
         """
         return self._move(lambda: self.state_frozen(at))
 
     def state_frozen(self, at: datetime | None = None) -> ClockState:
-        """Return where `freeze` would put the clock."""
+        """Return the state of the clock after `freeze`."""
         now = self.now()
         moment = now if at is None else _possible(at)
-        # Back in time nothing falls due, however far.
+        # The limit is only for moves forward. Nothing becomes due on a move back.
         if moment - now > LONGEST_ADVANCE:
-            raise ValueError("the clock moves at most ten years at once")
+            raise ValueError("the clock moves at most ten years in one step")
         return ClockState(frozen_at=moment)
 
     def resume(self) -> None:
-        """Let time go on from where it stands."""
+        """Let the clock run from its current moment."""
         self._move(lambda: ClockState(ahead=self.now() - self._machine()))
 
     def advance(self, duration: timedelta | str) -> tuple[ClockEvent, ...]:
-        """Move forward by *duration* (a ``timedelta``, or text such as ``PT15M``); a frozen clock stays frozen.
+        """Move forward by *duration*: a ``timedelta``, or text such as ``PT15M``. A frozen clock stays frozen.
 
-        What falls due meanwhile happens at its own moment, in time order.
+        Due jobs run at their own moments, in time order.
 
         Returns:
-            What happened.
+            What became due.
 
         Raises:
             ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
@@ -126,7 +126,7 @@ class Clock:
         return self._move(lambda: self.state_advanced(duration))
 
     def state_advanced(self, duration: timedelta | str) -> ClockState:
-        """Return where `advance` would put the clock."""
+        """Return the state of the clock after `advance`."""
         length = read_advance(duration, self.now())
         state = self.state
         if state.frozen_at is not None:
@@ -141,7 +141,7 @@ class Clock:
 
 
 def read_advance(duration: timedelta | str, now: datetime) -> timedelta:
-    """Return how far a clock that says *now* is to move.
+    """Return how far to move a clock that stands at *now*.
 
     Raises:
         ValueError: *duration* is negative, longer than ten years, leads beyond the year 3000, or is not an ISO 8601
@@ -157,14 +157,14 @@ def read_advance(duration: timedelta | str, now: datetime) -> timedelta:
     if length < _NOTHING:
         raise ValueError("time does not go backwards; restore a snapshot instead")
     if length > LONGEST_ADVANCE:
-        raise ValueError("the clock moves at most ten years at once")
+        raise ValueError("the clock moves at most ten years in one step")
     _possible(now + length)
-    # In whole milliseconds, as every moment here.
+    # Like all moments here, in whole milliseconds.
     return length // _MILLISECOND * _MILLISECOND
 
 
 def _possible(value: datetime) -> datetime:
-    """Return a moment as the clock has it, if the clock can stand there."""
+    """Return *value* as a moment of the clock, or raise an error if the clock cannot stand there."""
     moment = plain_moment(value)
     if moment is None:
         raise TypeError(f"a moment is a datetime with its time zone, not {value!r}")
@@ -181,21 +181,21 @@ def _whole_milliseconds(moment: datetime) -> datetime:
 
 
 class SeededRandom(Random):
-    """Numbers that come again with the same seed, on purpose: nothing in a sandbox is worth guessing."""
+    """Random numbers that repeat with the same seed. No secrecy is needed, since nothing in a sandbox has value."""
 
 
 class Ids:
     """Makes identifiers.
 
     Args:
-        seed: What they are derived from. A store that lives on takes another seed at every start.
+        seed: The source of all identifiers. A stored sandbox uses another seed at every start.
     """
 
     def __init__(self, seed: int | str) -> None:
         self._random = SeededRandom(seed)
 
     def sortable(self, prefix: str, now: datetime) -> str:
-        """Return *prefix* and 26 characters that sort by time: ``ORD``, ``PAY``, ``REF``."""
+        """Return *prefix* (``ORD``, ``PAY``, ``REF``) and 26 characters that sort by time."""
         time, chance = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
         return prefix + _base32(time, _TIME_LENGTH) + _base32(chance, _CHANCE_LENGTH)
 

@@ -1,4 +1,4 @@
-"""What a dashboard watches: documents as they change, and the last requests, without credentials."""
+"""The events for a dashboard: changed documents and the last requests, without credentials."""
 
 import asyncio
 import re
@@ -18,26 +18,26 @@ from paymentsdk._secrets import MASK, MaskedRepr
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
-#: Requests that are kept, and events that a watcher may be behind before it has to look at everything anew.
+#: The number of requests that are kept, and the number of events that a watcher may lag before it must reload.
 KEPT_REQUESTS = 200
 MOST_BEHIND = 1_000
-#: Characters that are kept of the body of a request, which can be copied to be sent again, and of that of a response.
+#: Most characters that are kept of a request's body, which can be copied and sent again, and of a response's body.
 LONGEST_BODY, LONGEST_RESPONSE = 16_384, 4_096
 
 
 class RequestLine(Struct, frozen=True, kw_only=True):
-    """A request, and the response to it."""
+    """A request and its response."""
 
     at: datetime
-    """When, by the clock of the sandbox."""
+    """The moment of the request, by the clock of the sandbox."""
     operation: str | None
-    """Its name; `None` for a path that no operation has."""
+    """The name of the operation; `None` for a path without one."""
     method: str
     """The HTTP method."""
     path: str
     """The path with its query."""
     status: int | None
-    """The status code of the response; `None` when none was sent."""
+    """The status code of the response; `None` if no response was sent."""
     tenant: int | None
     """The seller."""
     request_id: str
@@ -45,39 +45,39 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     key: str | None = None
     """The idempotency key."""
     content_type: str = ""
-    """What the request says that its body is, without parameters; empty if it does not say."""
+    """The Content-Type of the request without parameters; empty if it is missing."""
     body: str = ""
-    """The body, credentials masked; of one above 16,384 characters the beginning, and an ellipsis."""
+    """The body, with masked credentials. After 16,384 characters, it ends with an ellipsis."""
     response: str = ""
-    """The body of the response, in the same way, up to 4,096 characters."""
+    """The body of the response, also masked. After 4,096 characters, it ends with an ellipsis."""
     replayed: bool = False
-    """Whether the response was saved before, with its idempotency key."""
+    """Whether the response was replayed for an idempotency key."""
     faults: tuple[str, ...] = ()
-    """The effects that hit it."""
+    """The effects of the faults that hit the request."""
     milliseconds: float = 0.0
-    """How long it took."""
+    """The duration in milliseconds."""
 
 
 class Changed(Struct, frozen=True):
-    """What has changed; ``everything`` after a restore, or when a watcher has missed events."""
+    """A change of settings; ``everything`` after a restore, or if a watcher has missed events."""
 
     what: Literal["policies", "faults", "everything"]
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something to show: ``kind`` is the table of the document, ``requests``, ``clock`` or ``changed``."""
+    """An event to show. ``kind`` is the table of the document, ``requests``, ``clock`` or ``changed``."""
 
     kind: str
     tenant: int | None
     document: Struct
 
 
-#: The events that a watcher has not seen yet; `None` is the last.
+#: The events that a watcher has not read yet; `None` is the last.
 Queue: TypeAlias = "asyncio.Queue[Event | None]"
 
 
 class Feed:
-    """Hands events to every watcher; it may be used from any thread."""
+    """Sends events to all watchers; usable from any thread."""
 
     def __init__(self) -> None:
         self._lines: deque[Callable[[], RequestLine]] = deque(maxlen=KEPT_REQUESTS)
@@ -89,12 +89,13 @@ class Feed:
         return [_shortened(line()) for line in list(self._lines)]
 
     def log(self, line: RequestLine, with_bodies: Callable[[], RequestLine] | None = None, size: int = 0) -> None:
-        """Keep *line*, and hand it to every watcher.
+        """Store *line*, and send it to all watchers.
 
         Args:
             line: The request, without its bodies.
-            with_bodies: Returns it with its bodies, whole. Called when somebody looks: masking takes time.
-            size: How many bytes the body of the request has: a large one is not kept.
+            with_bodies: Returns the request with its whole bodies. It is called only when somebody looks, since masking
+                takes time.
+            size: The bytes in the body of the request. A large body is shortened now.
         """
         if with_bodies and (size > LONGEST_BODY or self._watchers):
             line, with_bodies = _shortened(with_bodies()), None
@@ -102,14 +103,14 @@ class Feed:
         self.publish(Event(kind="requests", tenant=line.tenant, document=line))
 
     def publish(self, event: Event | None) -> None:
-        """Hand *event* to every watcher; `None` says that there will be no more."""
-        # A copy, which is made at once: a watcher may come or go meanwhile.
+        """Send *event* to all watchers; `None` ends their queues."""
+        # `list` makes a copy in one step, since watchers may come or go in other threads.
         for queue, loop in list(self._watchers.items()):
             loop.call_soon_threadsafe(_put, queue, event)
 
     @contextmanager
     def watch(self) -> Iterator[Queue]:
-        """Give a queue of every event from now on."""
+        """Yield a queue of all events from now on."""
         queue: Queue = asyncio.Queue(MOST_BEHIND)
         self._watchers[queue] = asyncio.get_running_loop()
         try:
@@ -131,38 +132,38 @@ def _beginning(text: str, most: int) -> str:
 
 def _put(queue: Queue, event: Event | None) -> None:
     if queue.full():
-        # Ten years of invoices come at once. Whoever has missed one of them has to look at everything anew.
+        # Ten years of invoices become due in one step. A watcher that has missed events must reload everything.
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(Event(kind="changed", tenant=None, document=Changed("everything")))
     queue.put_nowait(event)
 
 
-#: Where the types of the contract are.
+#: The package of the contract's types.
 _CONTRACT = "paymentsdk.resources."
-#: A credential only in a request for a token: elsewhere a ``code`` is that of a rejection.
+#: Names that are credentials only in a request for a token. Elsewhere, ``code`` is the code of a rejection.
 _OF_GRANT = frozenset({"code"})
 
-#: The name of a parameter: also behind a second question mark, or where a program has forgotten the first.
+#: The name of a parameter, even after a second question mark or without the first.
 _NAME = re.compile(r"(?<![^?;])([^?;=/]++)=")
 
 
 def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
-    """Return *body* as text with a mask for every credential; just as it came, unless it may hold one.
+    """Return *body* as text with masked credentials; unchanged if it cannot contain any.
 
-    If it may, and is no JSON, all of it is masked: where its credentials begin and end, nobody knows.
+    A body that may contain credentials and is not JSON is masked completely.
 
     Args:
-        body: What was sent, JSON or not.
-        secrets: The names of credentials, in lower case; see `secrets_of`.
-        grant: Whether it asks for a token.
+        body: The body, JSON or not.
+        secrets: The names of credentials in lower case; see `secrets_of`.
+        grant: Whether the request asks for a token.
     """
     if not body:
         return ""
     if not grant:
         secrets -= _OF_GRANT
     text = body.decode(errors="replace")
-    # In text of two bytes or more for each letter, as its beginning tells, no name is found.
+    # In an encoding with two or more bytes per letter, which shows at the beginning, no name would be found.
     if not (grant or "\0" in text[:8] or _names(text, secrets)):
         return text
     with suppress(ValueError, ArithmeticError, RecursionError):
@@ -172,12 +173,12 @@ def redact_body(body: bytes, secrets: frozenset[str], *, grant: bool) -> str:
 
 
 def redact_query(path: str, secrets: frozenset[str]) -> str:
-    """Return *path* with a mask for the value of each parameter behind it that is one of *secrets*."""
+    """Return *path* with a mask for the value of each query parameter whose name is in *secrets*."""
     return "&".join(_masked(part, secrets) for part in path.split("&")) if "=" in path else path
 
 
 def _masked(part: str, secrets: frozenset[str]) -> str:
-    """Mask what follows the first name of *part* that is one of *secrets*, to its end."""
+    """Return *part* with a mask from its first name in *secrets* to its end."""
     for match in _NAME.finditer(part):
         if match.end() < len(part) and _names(match[1], secrets):
             return f"{part[: match.end()]}{MASK}"
@@ -185,18 +186,18 @@ def _masked(part: str, secrets: frozenset[str]) -> str:
 
 
 def _names(text: str, secrets: frozenset[str]) -> bool:
-    """Whether *text* has one of *secrets*, as a word or in one, or may: a letter of it can be an escape.
+    """Return whether *text* contains a name in *secrets*, or may contain one in an escape.
 
-    That of a form is read, and of JSON may be any.
+    Escapes of forms are decoded first. Any escape of JSON counts.
     """
     lower = unquote(text).lower()
     return "\\u00" in lower or any(name in lower for name in secrets)
 
 
 def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str]:
-    """Return the names of all that one of *operations*, or a seller, declares a credential, in lower case."""
+    """Return the names, in lower case, of all fields of *operations* and of a seller that are declared secret."""
     kinds = {kind for operation in operations for kind in (operation.body, operation.result) if kind is not None}
-    # To walk through the types of the contract takes longer than the rest of a start.
+    # The contract's types are not walked, which would take longer than the rest of a start.
     masked = [kind for kind in MaskedRepr.__subclasses__() if kind.__module__.startswith(_CONTRACT)]
     walked: list[type] = [kind for kind in kinds if not kind.__module__.startswith(_CONTRACT)]
     names = [*map(_declared_by, (Tenant, *masked)), *(_declared_in(kind) for kind in walked)]
@@ -205,7 +206,7 @@ def secrets_of(operations: Iterable[Operation[object, object]]) -> frozenset[str
 
 @cache
 def _declared_in(kind: type) -> frozenset[str]:
-    """Return the names of the credentials that a value of *kind* may hold, in lower case."""
+    """Return the names of the credentials in values of *kind*, in lower case."""
     return frozenset[str]().union(*(_declared_by(struct.cls) for struct in structs_in([kind])))
 
 
@@ -217,7 +218,7 @@ def _declared_by(struct: object) -> frozenset[str]:
 
 
 def _without(secrets: Container[str], value: object) -> object:
-    """Return *value*, read from JSON, with a mask in the place of every member of *secrets*, whatever that holds."""
+    """Return the JSON *value* with a mask for every member whose name is in *secrets*."""
     match value:
         case dict():
             members = cast("dict[str, object]", value)

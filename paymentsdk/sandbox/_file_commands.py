@@ -1,4 +1,4 @@
-"""What the control API does with snapshots, and the lists of requests, as `_commands.py` does the rest."""
+"""The commands of the control API for snapshots and for lists of requests; `_commands.py` has the others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from paymentsdk.sandbox._wire import Rejected
 
 @command("POST", "snapshot")
 async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.SnapshotName:
-    """Remember everything as it is: documents, ledger, keys, clock, policies and faults."""
+    """Save the current state in memory: documents, ledger, keys, clock, policies and faults."""
     await asyncio.to_thread(platform.snapshot, body.name)
     return forms.SnapshotName(body.name)
 
 
 @command("POST", "restore")
 async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Restored:
-    """Make everything as it was at a snapshot; faults that were cleared since are in force again."""
+    """Restore the state of a snapshot. Faults that were cleared since are in force again."""
     try:
         await asyncio.to_thread(platform.restore, body.name)
     except KeyError:
@@ -30,13 +30,13 @@ async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Rest
 
 @command("GET", "snapshot/file", "application/octet-stream")
 async def save_snapshot(platform: Platform) -> bytes:
-    """Return everything as it is, with all credentials, as a file for `POST snapshot/file`."""
+    """Return the current state, with all credentials, as a file for `POST snapshot/file`."""
     return await asyncio.to_thread(platform.save)
 
 
 @command("POST", "snapshot/file")
 async def load_snapshot(platform: Platform, body: bytes) -> forms.ClockTime:
-    """Make everything as it was when the file in the body was saved, or leave everything as it is."""
+    """Restore the state from a file of `GET snapshot/file`. After an error, nothing has changed."""
     await asyncio.to_thread(platform.load, body)
     return clock(platform)
 

@@ -1,7 +1,7 @@
-"""Bytes to Structs and back: requests as they are read, and responses and rejections as they are written.
+"""Bytes to Structs and back: reads requests, and writes responses and rejections.
 
-Requests are checked by the same decoder as in the client, and rejected in the same words. No value that a client sends
-gets further than this unless it has the type that the contract gives it.
+Requests are checked by the client's decoder, and rejected with the same messages. A value gets past this file only if
+it has the type that the contract gives it.
 """
 
 import json
@@ -40,45 +40,46 @@ A = TypeVar("A", bound=Struct)
 T = TypeVar("T")
 AnyOperation = Operation[object, object]
 
-#: Numbers with a fraction are kept exactly: as floats they could change on their way through.
+#: Decimals keep fractions exact; floats could change them.
 read_json = msgspec.json.Decoder(float_hook=Decimal).decode
 write_json = msgspec.json.Encoder(decimal_format="number").encode
 _write_texts = msgspec.json.Encoder(decimal_format="string").encode
 
-#: Bytes of the longest body that is read, and what is said to a longer one.
+#: Most bytes of a body, and the message for a larger one.
 MAX_BODY = MIB
 TOO_LARGE = f"the body is larger than {MAX_BODY // MIB} MiB"
 
-#: Deeper than any body of the contract, and far from the depth at which a decoder runs out of stack.
+#: Deeper than any body of the contract, and far below the depth that exhausts a decoder's stack.
 MAX_DEPTH = 64
 _LARGEST_INTEGER = 2**63 - 1
 _FORM = "application/x-www-form-urlencoded"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-#: Only a body with this, or one that is nested, can hold what `_check_plain` rejects.
+#: A body needs one of these, or deep nesting, to contain something that `_check_plain` rejects.
 _SUSPICIOUS = re.compile(rb"\\u|[0-9]{19}")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
-#: An amount is written with two decimals or none; a JSON number may come with one.
+#: Amounts have two decimals or none. A JSON number may arrive with one.
 _TENTH = Decimal("0.1")
-#: Days of which a part, at some offset, is no moment in UTC.
+#: Days that, at some offsets, are partly outside the range of moments in UTC.
 _ENDS_OF_TIME = ("0001-01-01", "9999-12-31")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unknown_fields=True):
-    """Base of what the control API takes, which rejects members that it does not know."""
+    """The base of requests to the control API. It rejects unknown members."""
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
 def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False) -> object:
-    """Return *body* as the operation's Struct, or ``None`` where it has none. What says nothing of its type is JSON.
+    """Return *body* as the operation's Struct; ``None`` if the operation has no body.
 
-    With *form*, a body may also be a form (`application/x-www-form-urlencoded`).
+    A body without a content type is read as JSON. With *form*, it may also be a form
+    (`application/x-www-form-urlencoded`).
 
     Raises:
-        RequestInvalid: It breaks a rule, or says that it is something other than JSON.
+        RequestInvalid: The body breaks a rule, or its content type is not JSON.
     """
     if operation.body is bytes:
         return body
@@ -111,7 +112,7 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raise whatever a request that is read inside makes go wrong as a `RequestInvalid`."""
+    """Raise errors in the request that is read inside the block as a `RequestInvalid`."""
     try:
         yield
     except ValidationError as error:
@@ -126,7 +127,7 @@ def _reading() -> Iterator[None]:
 
 
 def _once_each(members: Sequence[tuple[str, object]]) -> None:
-    """Reject a parameter of the token endpoint that is given twice: which of them counts, nobody could say."""
+    """Reject repeated parameters at the token endpoint, since it is unclear which value counts."""
     names: set[str] = set()
     for name, _ in members:
         if name in names:
@@ -135,11 +136,11 @@ def _once_each(members: Sequence[tuple[str, object]]) -> None:
 
 
 class _Nothing(Struct, forbid_unknown_fields=True):
-    """The body of an operation that takes none: no member at all."""
+    """The body of an operation without a body: an object without members."""
 
 
 def _check_empty(body: bytes) -> None:
-    """Reject a *body* that says something: it would be lost, and the key be taken for it."""
+    """Reject a *body* with members: they would be ignored, and the key would not cover them."""
     try:
         msgspec.json.decode(body.strip() or b"{}", type=_Nothing)
     except ValidationError as error:
@@ -149,10 +150,10 @@ def _check_empty(body: bytes) -> None:
 
 
 def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str, object]:
-    """Return the filters in *query*; empty ones count as not given, and unknown ones are not looked at.
+    """Return the filters in *query*. Empty filters count as missing, and unknown ones are ignored.
 
     Raises:
-        RequestInvalid: One breaks a rule.
+        RequestInvalid: A filter breaks a rule.
     """
     if operation.query is None:
         return {}
@@ -162,7 +163,7 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
             _check_text(f"$.{name}", text)
         filters: Mapping[str, object] = msgspec.convert(texts, operation.query, strict=False)
         for name, value in filters.items():
-            # Text may be read as seconds since 1970; no client means them.
+            # msgspec reads a number as seconds since 1970, which no client means.
             if isinstance(value, datetime) and not DATE.match(texts[name][:10]):
                 raise RequestInvalid(f"$.{name}", "is not a moment such as 2026-01-31T09:30:00Z")
             if name in {"offset", "limit"} and isinstance(value, int) and value > LARGEST_OFFSET:
@@ -172,10 +173,10 @@ def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str
 
 
 def read_command(form: type[T], body: bytes) -> T:
-    """Return the *body* of a request to the control API, which has the form *form*; none is an empty object.
+    """Return the *body* of a request to the control API as *form*. An empty body is read as an empty object.
 
     Raises:
-        RequestInvalid: It breaks a rule, or an amount is a text that is not written as one.
+        RequestInvalid: The body breaks a rule, or an amount in it is not written as an amount.
     """
     body = body.strip() or b"{}"
     with _reading():
@@ -185,7 +186,7 @@ def read_command(form: type[T], body: bytes) -> T:
 
 
 def unstorable(text: str) -> bool:
-    """Whether *text* cannot be kept: it has half a character, or NUL."""
+    """Return whether *text* cannot be stored, because it has a lone surrogate or NUL."""
     return _UNSTORABLE.search(text) is not None
 
 
@@ -199,10 +200,10 @@ def _reject(reason: str, path: str = "") -> NoReturn:
 
 
 def _check_plain(raw: object, depth: int, place: str = "$") -> None:
-    """Reject what JSON can hold and no document should: NUL, integers of more than 64 bits, bottomless nesting.
+    """Reject what no document should contain: NUL, integers of more than 64 bits, too deep nesting.
 
-    *place* is that of *raw* within what it is a part of. Each level puts its own in front once something is rejected: a
-    path that grew on the way down would copy a long name for every entry below it.
+    *place* is the place of *raw* in its parent. After an error, each level adds its own place in front: building
+    the path on the way down would copy long names for every entry below them.
     """
     try:
         match raw:
@@ -227,11 +228,11 @@ def _check_plain(raw: object, depth: int, place: str = "$") -> None:
 
 @cache
 def _decoder_form(form: Hashable, *, decimal_strings: bool | None = None) -> Callable[[object], object]:
-    """Return what brings data that was read from JSON into the form that the decoder of its type takes.
+    """Return a function that brings data from JSON into the form that the decoder of its type reads.
 
-    What has another type is for the decoder to reject. An amount in another notation than *decimal_strings* asks for is
-    rejected; `None` allows both. A date without a time, which the contract asks for in places, becomes its first
-    moment, UTC. ``2.0`` becomes the integer that it is in JSON: languages with one kind of number write it so.
+    Values of a wrong type pass, and the decoder rejects them. Amounts in another notation than *decimal_strings* are
+    rejected; `None` allows both. A date without a time, which the contract has in places, becomes its first moment in
+    UTC. ``2.0`` becomes an integer, since languages with one type of numbers write integers like this.
     """
 
     def leaf(member: MemberType) -> Step | None:
@@ -245,7 +246,7 @@ def _decoder_form(form: Hashable, *, decimal_strings: bool | None = None) -> Cal
             case inspect.IntType():
                 return _whole_number
             case inspect.StructType(cls=cls) if not issubclass(cls, ControlStruct):
-                # The SDK fills it in, so the contract requires it; the control API fills in its own.
+                # The SDK fills these members in, so the contract requires them. The control API has its own defaults.
                 required = [field.encode_name for field in member.type.fields if field.default_factory is not NODEFAULT]
                 return partial(_require_members, required) if required else None
             case _:
@@ -281,7 +282,7 @@ def _check_amount(value: object, *, decimal_strings: bool | None) -> object:
     if decimal_strings is not None and isinstance(value, str) is not decimal_strings:
         expected, got = ("decimal string", "number") if decimal_strings else ("number", "str")
         raise RequestInvalid("", f"Expected `{expected}`, got `{got}`", "type")
-    # Python itself reads "5_0", " 50" and digits of other scripts as numbers.
+    # Python itself would read "5_0", " 50" and digits of other scripts as numbers.
     if isinstance(value, str) and not _AMOUNT.match(value):
         raise RequestInvalid("", "an amount is written in digits, with two decimals or none")
     return value
@@ -292,14 +293,14 @@ def _read_day(value: object) -> object:
 
 
 def _check_moment(value: object) -> object:
-    """Reject a moment that has no place in UTC, such as some of the first day of the year 1."""
+    """Reject a moment that is out of range in UTC, such as some moments of the first day of the year 1."""
     if isinstance(value, str) and value.startswith(_ENDS_OF_TIME):
         try:
             datetime.fromisoformat(value).astimezone(UTC)
         except OverflowError:
             raise RequestInvalid("", "is out of range") from None
         except ValueError:
-            pass  # The decoder says what is wrong with it.
+            pass  # The decoder rejects it with a message.
     return value
 
 
@@ -307,35 +308,35 @@ def _check_moment(value: object) -> object:
 
 
 @dataclass(eq=False)
-class Rejected(Exception):  # noqa: N818 - it says what happened
-    """The platform says no."""
+class Rejected(Exception):  # noqa: N818 - the name says what happened
+    """The platform rejects a request."""
 
     status: int
     """The HTTP status."""
     code: str
     """The platform's code."""
     message: str = ""
-    """What a person reads; by default what the contract says about *code*."""
+    """The message for people; by default the meaning of *code* in the contract."""
     _: KW_ONLY
     details: tuple[str, ...] = ()
     """The places in the request that break the rule."""
     retry_after: int | None = None
-    """Seconds to wait."""
+    """Seconds to wait before a retry; `None` if not given."""
 
     def __str__(self) -> str:
         return " ".join(map(str, filter(None, (self.status, self.code, self.message, *self.details))))
 
 
-#: How a member is sent: its name, that on the wire, whether also as null, and its form if it has one.
+#: How a member is written: its name, its name on the wire, whether also as null, and a function for its value.
 _Member: TypeAlias = tuple[str, str, bool, Callable[[object], object] | None]
-#: Writes the body of a rejection, which is sent with a message.
+#: Returns the body of a rejection with a message.
 Shape: TypeAlias = Callable[[Rejected, str], Mapping[str, object]]
 
 
 def wire_form(value: object) -> object:
-    """Return *value* as plain data: moments in UTC with milliseconds, days without a time if they have none.
+    """Return *value* as plain data: moments in UTC with milliseconds, days without a time.
 
-    A member that is ``None`` is left out, unless its Struct has no default for it, or `UNSET`: then it is sent as null.
+    A member that is ``None`` is left out. It is sent as null if its Struct has no default for it, or `UNSET`.
     """
     kind: type = type(value)
     return _writer(kind)(value)
@@ -343,7 +344,7 @@ def wire_form(value: object) -> object:
 
 @cache
 def _writer(kind: type) -> Callable[[Any], object]:
-    """Return what brings values of a class into their form on the wire."""
+    """Return the function that brings values of a class into their form on the wire."""
     if issubclass(kind, Struct):
         return _struct_writer(kind)
     if issubclass(kind, dict):
@@ -356,7 +357,7 @@ def _writer(kind: type) -> Callable[[Any], object]:
 
 
 def _struct_writer(kind: type[Struct]) -> Callable[[Any], object]:
-    """Compile the writer of a Struct: most members are None, and the looking takes longer than the writing."""
+    """Return a compiled writer for a Struct. Most members are None, and a loop over them would be slow."""
     lines, scope = ["data = {}"], dict[str, object](UNSET=UNSET)
     for number, (attribute, name, always, form) in enumerate(_members(kind)):
         if form is not None:
@@ -372,11 +373,11 @@ def _struct_writer(kind: type[Struct]) -> Callable[[Any], object]:
 def _write_amount(value: Decimal) -> Decimal:
     if not value.same_quantum(_TENTH):
         return value
-    # Not by `quantize`, which goes by the decimal context of the program.
+    # `quantize` would depend on the program's decimal context.
     return Decimal((value.is_signed(), (*value.as_tuple().digits, 0), -2))
 
 
-#: What has another form on the wire, or holds what has.
+#: The types with another form on the wire, and the types that can contain them.
 _OTHERWISE = (
     inspect.StructType,
     inspect.DateTimeType,
@@ -388,7 +389,7 @@ _OTHERWISE = (
 
 
 def _members(form: type[Struct]) -> tuple[_Member, ...]:
-    """Return how each member is sent."""
+    """Return how each member is written."""
     members = [
         (member.name, member.encode_name, member.required or member.default is UNSET, _form_of(member.type))
         for member in fields(form)
@@ -405,7 +406,7 @@ def _form_of(kind: object) -> Callable[[object], object] | None:
 
 
 def _day(value: object) -> object:
-    """Return a day without a time, unless it is not the first moment of one."""
+    """Return a moment as a day without a time if it is the first moment of that day."""
     text = wire_form(value)
     return text.removesuffix("T00:00:00.000Z") if isinstance(text, str) else text
 
@@ -416,29 +417,29 @@ def encode(value: object, *, decimal_strings: bool = False) -> bytes:
 
 
 def media_type(operation: Operation[object, object]) -> str:
-    """Return what the body of a success is."""
+    """Return the media type of a successful response."""
     return "application/octet-stream" if operation.accept == "*/*" else operation.accept.partition(";")[0]
 
 
 def phrase(status: int) -> str:
-    """Return what *status* is called; a fault may ask for one that has no name."""
+    """Return the reason phrase of *status*. A fault may use a status without one."""
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else f"Status {status}"
 
 
 def errors(rejected: Rejected, message: str) -> Mapping[str, object]:
-    """Write a list of errors."""
+    """Return the body with a list of errors."""
     details = {"details": rejected.details} if rejected.details else {}
     return {"errors": [{"code": rejected.code, "message": message, **details}]}
 
 
 def cause(rejected: Rejected, message: str) -> Mapping[str, object]:
-    """Write a general error and its cause; so does each API that has no shape of its own."""
+    """Return the body with a general error and its cause, which is the default shape of an API."""
     data = {"data": ", ".join(rejected.details)} if rejected.details else {}
     entry = {"code": rejected.code, "description": message, **data}
     return {"message": message, "error": rejected.code, "status": rejected.status, "cause": [entry]}
 
 
-#: The shapes that a policy can choose for all.
+#: The shapes that a policy can select for all APIs.
 SHAPES: Mapping[str, Shape] = {
     "cause": cause,
     "errors": errors,
@@ -447,13 +448,13 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def structs_in(types: Iterable[type]) -> Iterable[inspect.StructType]:
-    """Return *types* and every Struct inside them, each once."""
+    """Return *types* and all Structs inside them, each once."""
     parts = (part.type for kind in types for part in walk(inspect.type_info(kind)))
     return {part.cls: part for part in parts if isinstance(part, inspect.StructType)}.values()
 
 
 def echo(body: Struct, form: type[A], **members: object) -> A:
-    """Return the response Struct *form* with the members that it shares with the request *body*, and *members*."""
+    """Return a response of type *form* with *members*, and with the values of members that it shares with *body*."""
     shared = msgspec.to_builtins(body, builtin_types=(Decimal, datetime))
     response = msgspec.convert({**shared, **dict.fromkeys(members), "id": members.get("id", "")}, form)
     return msgspec.structs.replace(response, **members)

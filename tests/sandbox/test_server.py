@@ -326,7 +326,7 @@ async def test_unknown_paths_and_methods_are_rejected_in_json(plain):
     unknown, method = await plain("GET", "/v2/orders"), await plain("PUT", "/v1/orders", {})
 
     assert (404, "not_found") == (unknown.status, unknown.code)
-    assert "nothing is at this path; the base URL of the sandbox has none of its own" in str(unknown)
+    assert "nothing is at this path; the base URL of the sandbox has no path" in str(unknown)
     assert (405, "method_not_allowed", "POST") == (method.status, method.code, method.headers["Allow"])
 
 
