@@ -88,7 +88,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 #: The message for a token that no seller has.
-_UNKNOWN = "unknown access token; GET /_sandbox/tenants lists the valid ones"
+_UNKNOWN = "the access token is not known; GET /_sandbox/tenants lists the valid ones"
 
 
 # --- authenticate ------------------------------------------------------------------------------------------------
