@@ -229,13 +229,21 @@ _UNLIMITED: Key = {"limit": 0}
 _LIMIT: Key = {"limit": 100}
 _DASK: tuple[Key, Key] = ({"executor": "Dask, 1 worker"}, {"executor": "Dask, 2 workers"})
 _RECONCILE = (
-    _reconcile("peak memory of that walk, with all that it imports", "", "peak_mib", _WALK, most=200, unit=" MiB"),
-    _reconcile("its calls, over full pages alone", "", "calls_to_ideal", _WALK, most=1.15),
-    _reconcile("ten times the orders: CPU", "", "cpu_ms", _WALK, to={"orders": "20,000"}, most=11),
-    _reconcile("ten times the orders: memory", "", "peak_mib", _WALK, to={"orders": "20,000"}, most=1.2),
+    _reconcile(
+        "peak memory of a walk over 200,000 orders, imports included", "", "peak_mib", _WALK, most=200, unit=" MiB"
+    ),
+    _reconcile("calls of a walk over 200,000 orders, over full pages alone", "", "calls_to_ideal", _WALK, most=1.15),
+    _reconcile("a walk over ten times the orders: CPU", "", "cpu_ms", _WALK, to={"orders": "20,000"}, most=11),
+    _reconcile("a walk over ten times the orders: memory", "", "peak_mib", _WALK, to={"orders": "20,000"}, most=1.2),
     _reconcile("a walk that waits, over the ideal", "_waiting", "to_ideal", _UNLIMITED, most=1.25),
     _reconcile("429s of a walk at 100 calls per second", "_waiting", "refused_pct", _LIMIT, most=3, unit=" %"),
-    _reconcile("its goodput, of what the platform would serve", "_waiting", "goodput", _LIMIT, least=0.9),
+    _reconcile(
+        "goodput of a walk at 100 calls per second, of what the platform would serve",
+        "_waiting",
+        "goodput",
+        _LIMIT,
+        least=0.9,
+    ),
     _reconcile("after kill -9: the first call", "_killed", "first_call_s", {}, most=1, unit=" s"),
     _reconcile("after kill -9: what is done again", "_killed", "s_again", {}, most=1, unit=" s"),
     *(
@@ -245,8 +253,8 @@ _RECONCILE = (
     _reconcile(
         "a million compared with a million, over reading both", "_diff", "cpu_ms", _DIFF, to={"what": "read"}, most=6
     ),
-    _reconcile("peak memory of that comparison", "_diff", "peak_mib", _DIFF, most=450, unit=" MiB"),
-    _reconcile("its wrong outcomes", "_diff", "wrong", _DIFF, most=0),
+    _reconcile("peak memory of comparing a million with a million", "_diff", "peak_mib", _DIFF, most=450, unit=" MiB"),
+    _reconcile("wrong outcomes of comparing a million with a million", "_diff", "wrong", _DIFF, most=0),
     _reconcile(
         "CPU of dlt over a walk, same server", "_loaded", "cpu_ms", {"what": "dlt"}, to={"what": "socket"}, least=10
     ),
@@ -281,7 +289,7 @@ BARS = (
         least=8,
     ),
     Bar(
-        what="the same over TLS",
+        what="stripe-python over aiohttp, over ours on Http11Transport, over TLS",
         bench="bench_call",
         of=_calls("stripe, aiohttp", _TLS),
         to={"contestant": "paymentsdk, http11"},
@@ -386,7 +394,7 @@ BARS = (
         most=1.5,
     ),
     Bar(
-        what="the same with `Http11Transport`",
+        what="`from paymentsdk import PaymentsClient, Http11Transport` over `import asyncio`",
         bench="bench_import",
         of=({"import": "paymentsdk, and http11"},),
         to={"import": "asyncio"},
@@ -428,7 +436,7 @@ BARS = (
         unit=" %",
     ),
     Bar(
-        what="calls that fail under that limit",
+        what="calls that fail at 100 requests per second",
         bench="bench_flow",
         of=(*_LIMITED, _BESIDE_BATCH),
         metric="failed",
@@ -436,7 +444,7 @@ BARS = (
         most=0,
     ),
     Bar(
-        what="goodput under that limit, of what the platform would serve",
+        what="goodput at 100 requests per second, of what the platform would serve",
         bench="bench_flow",
         of=_LIMITED,
         metric="goodput",

@@ -1,7 +1,7 @@
-"""The bars, and the tables that docs/explanation/performance.md shows.
+"""The bars, and the tables of the pages docs/explanation/performance.md and performance-evidence.md.
 
 Reads the last results from ``benchmarks/results`` (or runs the benches first, with ``--run``), prints for each bar what
-was measured and whether it holds, and with ``--write`` puts the tables into the page, between its markers.
+was measured and whether it holds, and with ``--write`` puts the tables into both pages, between their markers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import msgspec
 from benchmarks import tables
 from benchmarks.bars import BARS, Bar, Reading, readings
 from benchmarks.contestants import BASELINE, PARTS
-from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, ratio, save
+from benchmarks.harness import RESULTS, Key, Result, load, matching, median, pooled, ratio, save
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
-#: The benches, and what they are run with for the page.
+PAGES = tuple(ROOT / "docs" / "explanation" / name for name in ("performance.md", "performance-evidence.md"))
+#: The benches, and what they are run with for the pages.
 BENCHES: Mapping[str, Sequence[str]] = {
     "bench_call": ("--full", "--rounds", "13"),
     "bench_connections": (),
@@ -44,17 +44,83 @@ BENCHES: Mapping[str, Sequence[str]] = {
 }
 #: In how many processes a bench runs, where it is not one.
 PROCESSES: Mapping[str, int] = {"bench_retry": 3}
-#: Results in the order in which the page shows them.
+#: Results in the order in which the pages show them.
 _PARTS = ("waiting", "killed", "model", "diff", "executors", "loaded")
 NAMES = (*BENCHES, "instructions", "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
 
 
-def bars_table(results: Mapping[str, Result]) -> str:
-    """Return one line per bar."""
+_CALL: Key = {"loop": "asyncio", "tls": "no", "in flight": 16}
+#: The lines of the summary: what, the bench, the key of its row, the metric.
+_SUMMARY: Sequence[tuple[str, str, Key, str]] = (
+    *(
+        (
+            f"{method} {words}, 16 in flight",
+            "bench_call",
+            {**_CALL, "contestant": contestant, "method": method},
+            "cpu_us",
+        )
+        for words, contestant in (("by default", "paymentsdk"), ("over `Http11Transport`", "paymentsdk, http11"))
+        for method in ("GET", "POST")
+    ),
+    (
+        "decode a page of 100 merchant orders",
+        "bench_decode",
+        {"contestant": "paymentsdk", "answer": "100 merchant orders"},
+        "cpu_us",
+    ),
+    ("200 pages at 20 ms, one by one", "bench_pages", {"latency, ms": 20, "prefetch": 1}, "wall_ms"),
+    ("200 pages at 20 ms, 8 in flight", "bench_pages", {"latency, ms": 20, "prefetch": 8}, "wall_ms"),
+    ("proven walk of 200,000 orders", "bench_reconcile", {"what": "walk", "orders": "200,000"}, "rows_per_cpu_s"),
+    ("memory of that walk", "bench_reconcile", {"what": "walk", "orders": "200,000"}, "peak_mib"),
+    *(
+        (f"journaled call, {name}, 16 in flight", "bench_journal", {"journal": name, "in flight": 16}, "cpu_us")
+        for name in ("SQLite", "PostgreSQL")
+    ),
+    ("start the sandbox", "bench_sandbox", {"what": "start"}, "wall_ms"),
+    ("create, pay and refund an order in it", "bench_sandbox", {"what": "create, pay, refund"}, "wall_ms"),
+    ("import `PaymentsClient`", "bench_import", {"import": "paymentsdk"}, "cpu_ms"),
+    ("import it and make a client", "bench_import", {"import": "paymentsdk, and a client that reads orders"}, "cpu_ms"),
+    (
+        "429s of 64 callers at 100 per second, rate not learned",
+        "bench_flow",
+        {"load": "64 callers", "flow": "gate"},
+        "refused_pct",
+    ),
+    (
+        "429s of 64 callers at 100 per second, rate learned",
+        "bench_flow",
+        {"load": "64 callers", "flow": "adaptive"},
+        "refused_pct",
+    ),
+)
+
+
+def summary_table(results: Mapping[str, Result]) -> str:
+    """Return one line per cost that a user asks for first."""
+    lines = ["| what | unit | measured | compared | `python -m` |", "| --- | --- | --: | --- | --- |"]
+    for what, bench, key, metric in _SUMMARY:
+        found = results[bench]
+        for row in matching(found.rows, key):
+            unit, decimals = tables.METRICS[metric]
+            base = (
+                matching(found.rows, {**row.key, **found.baseline})
+                if found.baseline and metric.startswith("cpu_")
+                else []
+            )
+            times = f"{ratio(row, base[0], metric):.2f} x {' '.join(map(str, found.baseline.values()))}" if base else ""
+            value = f"{median(row.samples[metric]):,.{decimals}f}"
+            lines.append(f"| {what} | {unit} | {value} | {times} | `benchmarks.{bench}` |")
+    return "\n".join(lines)
+
+
+def bars_table(results: Mapping[str, Result], *, missed: bool = False) -> str:
+    """Return one line per bar, or per bar that does not hold everywhere."""
     lines = ["| what | bar | measured | holds |", "| --- | --- | --- | --- |"]
     for bar in BARS:
         found = readings(bar, results)
+        if missed and all(one.holds for one in found):
+            continue
         lines.append(f"| {bar.what} | {bar.promise} | {_measured(bar, found)} | {_verdict(found)} |")
     return "\n".join(lines)
 
@@ -105,8 +171,10 @@ def parts_table(results: Mapping[str, Result]) -> str:
     return "\n".join(lines)
 
 
-#: The tables of the page, by the name in their marker.
+#: The tables of the pages, by the name in their marker.
 TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
+    "summary": summary_table,
+    "missed": lambda results: bars_table(results, missed=True),
     "bars": bars_table,
     "parts": parts_table,
     "bench_call": _call("asyncio", "no"),
@@ -172,7 +240,7 @@ def main() -> None:
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")
-    line.add_argument("--write", action="store_true", help="put the tables into docs/explanation/performance.md")
+    line.add_argument("--write", action="store_true", help="put the tables into the pages on performance")
     given = line.parse_args()
     if given.quick and given.results == RESULTS:
         line.error("a quick run measures nothing: give --results another folder")
@@ -181,7 +249,8 @@ def main() -> None:
     results = loaded(given.results)
     print(bars_table(results))
     if given.write:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+        for page in PAGES:
+            page.write_text(written(page.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

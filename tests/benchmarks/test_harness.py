@@ -135,12 +135,12 @@ def test_a_bar_is_about_rows_that_exist(bar: Bar) -> None:
     assert len(found) == sum(len(harness.matching(results[bar.bench].rows, key)) for key in bar.of) > 0
 
 
-def test_the_page_shows_the_results() -> None:
-    """The tables in docs/explanation/performance.md are those of the results that are checked in."""
-    page = report.PAGE.read_text(encoding="utf-8")
+def test_the_pages_show_the_results() -> None:
+    """Each table is on one of the pages on performance, and agrees with the results that are checked in."""
+    pages = [page.read_text(encoding="utf-8") for page in report.PAGES]
 
-    assert report.written(page, report.loaded()) == page
-    assert "<!-- table: bars -->\n\n|" in page
+    assert [report.written(page, report.loaded()) for page in pages] == pages
+    assert sorted(report.TABLES) == sorted(re.findall(r"<!-- table: (\w+) -->\n\n\S", "".join(pages)))
 
 
 def test_a_marker_that_names_no_table_is_an_error() -> None:

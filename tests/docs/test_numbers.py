@@ -15,7 +15,7 @@ from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.resources import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
-PERFORMANCE = "docs/explanation/performance.md"
+PERFORMANCE = "docs/explanation/performance-evidence.md"
 MIB = 1024 * 1024
 
 

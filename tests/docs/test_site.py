@@ -248,6 +248,8 @@ ASKED = {
     "how to report a bug": "how-to/when-something-is-wrong.html#when-you-need-help",
     "security": "explanation/security.html",
     "performance": "explanation/performance.html",
+    "import time": "explanation/performance.html#import-time",
+    "benchmark machine": "explanation/performance-evidence.html#machine",
     "cli": "reference/command-line.html",
     "what is a merchant order": "reference/glossary.html#order-and-merchant-order",
     "what is a preapproval": "reference/glossary.html#plan-subscription-preapproval-invoice",
