@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Alarm(Protocol):
-    """What `Clock.call_at` returns."""
+    """The return value of `Clock.call_at`."""
 
     def cancel(self) -> None:
         """Cancel the callback."""
@@ -18,14 +18,14 @@ class Alarm(Protocol):
 
 
 class Clock(Protocol):
-    """Where the engine gets time, sleep and randomness."""
+    """The engine's source of time, sleep and randomness."""
 
     def now(self) -> float:
-        """Seconds since the epoch, UTC: for expiry dates and for what people read."""
+        """Return the seconds since the epoch, UTC: for expiry dates and for people."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for deadlines and elapsed time."""
+        """Return seconds that never go back: for deadlines and elapsed time."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -37,11 +37,11 @@ class Clock(Protocol):
         ...
 
     def random(self) -> float:
-        """A number from 0 up to 1, for the jitter of the back-off."""
+        """Return a number from 0 up to 1, for the jitter of the back-off."""
         ...
 
     def key(self) -> str:
-        """A new idempotency key: 32 characters that nobody has used before."""
+        """Return a new idempotency key: 32 characters that were never used before."""
         ...
 
 
@@ -65,5 +65,5 @@ class SystemClock:
 
     def key(self) -> str:
         """See `Clock.key`."""
-        # The kernel's generator, not `random`: a forked worker must not repeat its parent's keys.
+        # From the kernel, not from `random`: a forked worker must not repeat its parent's keys.
         return os.urandom(16).hex()

@@ -12,20 +12,20 @@ from shutil import copymode
 
 @contextmanager
 def whole(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield where to write what is *path* in the end: as a whole or not at all, also if the machine stops.
+    """Yield a path to write to; after that, *path* is replaced as a whole or not at all, even if the machine stops.
 
-    A *private* file is for its owner alone (mode 0600); any other keeps its mode.
+    The owner alone can read a *private* file (mode 0600). Any other file keeps its mode.
 
     Raises:
-        OSError: It is read-only, or its folder takes no new file that it could be replaced by.
+        OSError: The file is read-only, or its folder allows no new file to replace it.
     """
-    target = path.resolve()  # A link stays, and leads to it.
+    target = path.resolve()  # A link stays, and still points to the file.
     if path.exists() and not target.is_file():
-        yield path  # A pipe, a terminal or an open file without a name takes what comes.
+        yield path  # A pipe, a terminal or an open file without a name is written directly.
         return
     if path.exists():
-        path.open("ab").close()  # Else the error would name the other file.
-    # Its own name, so that of two who write the file at once none writes into what the other has not finished.
+        path.open("ab").close()  # Otherwise an error would name the unfinished file.
+    # A unique name: two processes that write the file at the same time must not write into each other's file.
     unfinished = target.with_name(f"{target.name}.{token_hex(4)}.unfinished")
     with _replaceable(path):
         unfinished.touch(0o600 if private else 0o666, exist_ok=False)
@@ -41,8 +41,8 @@ def whole(path: Path, *, private: bool = False) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
         raise
     if os.name == "nt":
-        return  # It opens no directories, and writes their names by itself.
-    with suppress(OSError):  # Not every file system can, and not every folder may be read. The file is replaced.
+        return  # Windows cannot open a directory, and needs no fsync of it.
+    with suppress(OSError):  # Some file systems cannot sync a folder, and some folders are unreadable.
         descriptor = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -52,7 +52,7 @@ def whole(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _replaceable(path: Path) -> Iterator[None]:
-    """Say why a file cannot be written: it may well be one that is there, and that everybody may write to."""
+    """Explain why a file cannot be written: the folder may forbid new files even if the file itself is writable."""
     try:
         yield
     except OSError as error:

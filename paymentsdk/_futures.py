@@ -1,4 +1,4 @@
-"""Futures that nobody waits for any more, and those that are waited for whoever loses patience."""
+"""Futures that no task awaits any more, and futures that are awaited despite cancellations."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 def retrieve_exception(ended: asyncio.Future[Any]) -> None:
-    """Look how *ended* has ended: else asyncio would log, perhaps much later, that nobody did."""
+    """Retrieve the exception of *ended*; otherwise asyncio would log later that it was never retrieved."""
     if not ended.cancelled():
         ended.exception()
 
 
 async def wait_for_one(*futures: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until one of *futures* has ended, also when that is cancelled, and return the cancellation to raise then.
+    """Wait until one of *futures* has ended, despite cancellations, and return the cancellation to raise then.
 
-    It lets the event loop run, also where one has ended before: what follows that end comes first.
-    A cancel scope of anyio cancels again at every wait, so that whoever leaves it could wait for nothing.
+    The event loop always gets a turn, even if a future has ended before, so that its callbacks run first. It catches
+    repeated cancellations: a cancel scope of anyio cancels again at every wait.
     """
     cancelled: asyncio.CancelledError | None = None
     while True:
@@ -33,9 +33,9 @@ async def wait_for_one(*futures: asyncio.Future[Any]) -> asyncio.CancelledError 
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """Call *function* in a thread; a cancellation waits for it: nothing ends a thread.
+    """Call *function* in a thread. A cancellation waits for it, since a thread cannot be stopped.
 
-    What it works with, such as a file, is not to be closed under it.
+    So the resources of the function, such as a file, are not closed while it runs.
     """
     working = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **keywords))
     try:
@@ -46,13 +46,13 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.
 
 
 async def wait_for_end(tasks: list[asyncio.Task[T]]) -> None:
-    """Wait until *tasks*, which are cancelled, have ended."""
+    """Wait until the cancelled *tasks* have ended."""
     if tasks:
         await asyncio.wait(tasks)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread; `None` if none does."""
+    """Return the event loop that runs in this thread; `None` without a loop."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Header fields: which may be sent, and how they are put together."""
+"""Header fields: which may be sent, and how they are merged."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paymentsdk.errors import RequestInvalid
 
 T = TypeVar("T")
 
-#: The header of an idempotency key, unless an operation names another.
+#: The header for the idempotency key, unless an operation names another.
 KEY_HEADER = "X-Idempotency-Key"
-#: What the transport writes itself, or what a transport of this package could not read the response to.
+#: The transport sets these itself, or could not read a response to a request with them.
 OF_THE_TRANSPORT = frozenset({"accept-encoding", "connection", "content-length", "host", "transfer-encoding"})
-#: What the engine writes as well.
+#: The engine sets these as well.
 RESERVED = OF_THE_TRANSPORT | {"authorization", "content-type", "x-idempotency-key"}
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _VALUE = re.compile(r"[ -~]{1,1024}\Z")
-#: Fields whose values are no credentials; any other may be the key of somebody's gateway.
+#: Fields whose values are never credentials; any other field may have the key of a user's gateway.
 _HARMLESS = frozenset({
     "accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-encoding", "content-length",
     "content-type", "date", "host", "retry-after", "server", "traceparent", "tracestate", "transfer-encoding",
@@ -33,9 +33,9 @@ _SCHEME = re.compile(r"(?:basic|bearer) +", re.IGNORECASE)
 
 
 class Headers(dict[str, str]):
-    """A plain dict of header fields. Printed, it shows the values of well-known fields that hold no credential.
+    """A plain dict of header fields. Its repr only shows the values of known fields that hold no credentials.
 
-    Pickled, it has all values, as any dict.
+    A pickle has all values, as that of any dict.
     """
 
     __slots__ = ()
@@ -45,42 +45,42 @@ class Headers(dict[str, str]):
 
 
 def merge(fields: dict[str, str], more: Mapping[str, str]) -> None:
-    """Put *more* into *fields*, in place of those of the same name, in whatever case it is written."""
+    """Add *more* to *fields*; a field of the same name, in upper or lower case, is replaced."""
     for name in more:
         if name not in fields:
-            size, lower = len(name), name.lower()  # Most differ in their length: an observer may add to each request.
+            size, lower = len(name), name.lower()  # Most differ in length, which is quick to compare.
             for field in [field for field in fields if len(field) == size and field.lower() == lower]:
                 del fields[field]
     fields.update(more)
 
 
 def merged(fields: Mapping[str, str], more: Mapping[str, str]) -> Headers:
-    """Return *fields* with *more* merged into them."""
+    """Return *fields* merged with *more*."""
     result = Headers(fields)
     merge(result, more)
     return result
 
 
 def masked_values(headers: T) -> T:
-    """Return a copy of *headers* whose values no traceback shows: one may be a credential. No mapping stays itself."""
+    """Return a copy of *headers* with masked values, as one may be a credential; return a non-mapping unchanged."""
     if not isinstance(headers, Mapping):
         return headers
     return cast("T", {name: masked(value) for name, value in headers.items()})
 
 
 def secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what in *headers* may be a credential, to be masked where the platform repeats it.
+    """Return the values in *headers* that may be credentials, which are masked where the platform repeats them.
 
-    Not what is shorter than 8 characters, such as `true`, nor a number: without it, the JSON of a rejection could not
-    be read.
+    Values of fewer than 8 characters, such as `true`, and numbers are left out: masking them would make the JSON of a
+    rejection unreadable.
     """
     values = [_SCHEME.sub("", value, 1) for name, value in headers.items() if name.lower() not in _HARMLESS]
     return tuple(masked(text) for text in values if len(text) >= LONG and not text.replace(".", "").isdigit())
 
 
-@lru_cache(maxsize=8)  # Many responses come within a second.
+@lru_cache(maxsize=8)  # Many responses arrive within a second.
 def http_date(text: str | None) -> datetime | None:
-    """Return the moment in a ``Date`` or ``Retry-After``; ``None`` if it is none. Without a zone, it is in UTC."""
+    """Return the moment in a ``Date`` or ``Retry-After`` (by default in UTC); ``None`` if it has no date."""
     from email.utils import parsedate_to_datetime  # not cheap to import
 
     try:
@@ -90,12 +90,12 @@ def http_date(text: str | None) -> datetime | None:
     return in_utc(moment)
 
 
-@lru_cache(maxsize=256)  # Programs have few, and an observer may add one to each request.
+@lru_cache(maxsize=256)  # Programs use few names, and an observer may add one to each request.
 def check_name(name: str, path: str) -> None:
-    """Reject what is not the name of a header.
+    """Check that *name* can be the name of a header.
 
     Raises:
-        RequestInvalid: It is none.
+        RequestInvalid: It cannot.
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise RequestInvalid(path, f"{name!r} is not the name of a header")
@@ -104,13 +104,16 @@ def check_name(name: str, path: str) -> None:
 def check_headers(
     headers: Mapping[str, str], path: str = "headers", *, reserved: AbstractSet[str] = RESERVED
 ) -> Headers:
-    """Return a copy of *headers* if they can be sent: what the caller does to them later is not looked at.
+    """Return a copy of *headers* if they can be sent. Later changes to *headers* have no effect.
 
-    *path* is what the caller knows them by, *reserved* the names, in lower case, that are not the caller's to set.
+    Args:
+        headers: The header fields.
+        path: The name of the headers in errors.
+        reserved: The names that the caller may not set, in lower case.
 
     Raises:
-        RequestInvalid: A name or a value has characters that do not belong in a header, or the name is reserved. The
-            error shows no value.
+        RequestInvalid: A name or a value has characters that a header cannot have, or the name is reserved. The error
+            does not show the value.
     """
     if type(headers) is not dict and not isinstance(headers, Mapping):
         raise RequestInvalid(path, f"must be a mapping of names to values, not {type(headers).__name__}")
@@ -121,6 +124,6 @@ def check_headers(
             raise RequestInvalid(f"{path}.{name}", "is set by the client itself")
         if not isinstance(value, str) or not _VALUE.match(value):
             raise RequestInvalid(f"{path}.{name}", "must be 1 to 1024 printable ASCII characters")
-    # As in `check_key`: the text that was checked goes out, and not what a subclass of str formats itself as. Only once
-    # all are checked: a traceback shows what is local, and only the values as they were given are masked.
+    # As in `check_key`: send the checked text, and not the format of a subclass of str. Copy only after all checks: a
+    # traceback shows local variables, and only the original values are masked.
     return Headers({str.__str__(name): str.__str__(value) for name, value in fields.items()})

@@ -1,17 +1,18 @@
-"""Where a walk goes on, as its pages and its errors say it."""
+"""The place where an interrupted walk goes on; pages and errors have it."""
 
 from typing import Self
 
 
 class ResumePoint(int):
-    """Where a walk goes on: the offset of a row, and how many rows the search had when the walk came there.
+    """The place where a walk goes on: the offset of a row, and the number of rows of the search at that moment.
 
-    A resume point is an ``int``; pass it to ``search(start=)``. If the search has fewer rows by then, the rows behind
-    have moved up by at most the difference, and the walk begins that much earlier. To store it, keep both numbers.
+    A resume point is an ``int``. Pass it to ``search(start=)``. If the search has fewer rows by then, later rows have
+    moved up by at most the difference, and the walk begins that much earlier. To store a resume point, keep both
+    numbers.
     """
 
     total: int | None
-    """How many rows there were; `None` if the platform did not say."""
+    """The number of rows. `None` if the platform did not say."""
 
     def __new__(cls, offset: int, total: int | None = None) -> Self:
         point = super().__new__(cls, offset)

@@ -1,21 +1,21 @@
-"""Keeping credentials out of everything that a person or a log may see.
+"""Keep credentials out of everything that a person or a log may see.
 
-where it could show           what keeps it out
-repr of a variable            `Secret`: whatever takes a credential from outside calls `masked` on it first, which is
-                              the client, its settings, `_auth`, `oauth`, the transports and the stores
-repr of a Struct              `MaskedRepr` for the members in `__secrets__`; `HiddenRepr`, which shows the class alone
+place                         what keeps credentials out
+repr of a variable            `Secret`: all code that takes a credential from outside first calls `masked` on it. That
+                              is the client, its settings, `_auth`, `oauth`, the transports and the stores
+repr of a Struct              `MaskedRepr` for the members in `__secrets__`; `HiddenRepr`, which shows only the class
 header fields                 `_headers.py`: a `Headers` shows the values of known fields only
 the platform's error message  `scrub`, in `_contract/error_response.py`
 the platform's request id     `Credential.mask_request_id`, in `_call/credential.py`
-anomalies of a response       `_codec/repair.py`: of a member in `__secrets__`, no value
+anomalies of a response       `_codec/repair.py`: no value of a member in `__secrets__`
 the journal                   `journal/_table.py`: a body with a secret is sealed, or not kept
 the sandbox's feed and pages  `sandbox/_feed.py`
-tracebacks                    errors are raised outside of handlers, without those of the frames below:
+tracebacks                    errors are raised outside of handlers, without the frames below them:
                               `Call.run`, `final_error` in `_call/verdicts.py`, `send` of `AiohttpTransport`;
-                              that of `Http11Transport` has what it sends behind a view
-events and the log            `_call/events.py`: no body, and of headers the request id alone; of a rejection its
-                              code and message, which have been through `scrub`
-pickles                       `__reduce__` of what holds one raises `TypeError`; but a `Headers` pickles as a dict
+                              `send` of `Http11Transport` has the bytes to send behind a view
+events and the log            `_call/events.py`: no body, and only the request id of the headers; the code and the
+                              message of a rejection, which have been through `scrub`
+pickles                       `__reduce__` of an object with a credential raises `TypeError`; except a `Headers`
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from msgspec import Struct
 T = TypeVar("T")
 
 MASK = "***"
-#: Shorter values are masked as whole words alone: inside of others they would garble the text.
+#: Shorter values are masked only as whole words: masking parts of other words would garble the text.
 LONG = 8
-#: Still shorter ones are not masked: they are no credentials of any platform, and stand in every text.
+#: Still shorter values are not masked: no platform has such credentials, and they occur in every text.
 _SHORTEST = 4
-#: Members of a dict that are credentials, in any case; a Struct names its own.
+#: Members of a dict that are credentials, in upper or lower case; a Struct names its own.
 _NAMES = frozenset({
     "access_token", "authorization", "client_secret", "code_verifier", "password", "refresh_token", "secret", "token",
 })  # fmt: skip
 
 
 class _Masked:
-    """Mixin for a credential in a variable: it shows ``***``, stays the same object in a copy, and is not pickled."""
+    """Mixin for a credential in a variable: it shows ``***``, stays one object in a copy, and cannot be pickled."""
 
     __slots__ = ()
 
@@ -57,17 +57,17 @@ class _Masked:
 
 
 class Secret(_Masked, str):
-    """A credential in a variable: debuggers, and tracebacks that show variables, print ``***``."""
+    """A credential as text: debuggers, and tracebacks that show variables, print ``***``."""
 
     __slots__ = ()
 
     def __getitem__(self, place: SupportsIndex | slice) -> Self:
-        # Some of them print only the beginning of a long text: where that begins a credential, it is hidden as well.
+        # Some debuggers print only the beginning of a long text, so a part of a credential is masked as well.
         return type(self)(super().__getitem__(place))
 
 
 class SecretBytes(_Masked, bytes):
-    """A credential as bytes: the content of a token store, or what was given so by mistake and is rejected."""
+    """A credential as bytes: the content of a token store, or bytes that were passed by mistake and are rejected."""
 
     __slots__ = ()
 
@@ -81,15 +81,15 @@ class SecretBytes(_Masked, bytes):
 
 
 def masked(text: T) -> T:
-    """Return *text* as one that does not show itself; anything else, such as ``None``, as it is."""
+    """Return *text* as a value that masks itself; return anything else, such as ``None``, unchanged."""
     if isinstance(text, bytes):
         return cast("T", SecretBytes(text))
-    # Not `str(text)`: that of an Enum is its name.
+    # Not `str(text)`, which returns the name of an Enum.
     return cast("T", Secret(str.__str__(text))) if isinstance(text, str) else text
 
 
 class HiddenRepr:
-    """Mixin for what may hold credentials anywhere: it shows its class alone, and pickling is rejected."""
+    """Mixin for a class that may hold credentials anywhere: it shows only the class name, and cannot be pickled."""
 
     __slots__ = ()
 
@@ -104,9 +104,9 @@ class HiddenRepr:
 
 
 class MaskedRepr:
-    """Mixin for a Struct with members that are credentials: ``repr`` masks them, and pickling is rejected.
+    """Mixin for a Struct with members that are credentials: ``repr`` masks them, and it cannot be pickled.
 
-    A pickle that silently lacked the credential would fail later and elsewhere, so there is none.
+    A pickle without the credential would fail later and elsewhere.
     """
 
     __slots__ = ()
@@ -130,11 +130,11 @@ class MaskedRepr:
 
 
 def secrets_in(value: object, *, hidden: bool = False) -> Iterator[str]:
-    """Yield every credential in *value*, at any depth of Structs, dicts and lists; if it is *hidden*, all its texts."""
+    """Yield every credential in *value*, at any depth of Structs, dicts and lists; if *hidden*, yield all its texts."""
     if isinstance(value, str):
         if hidden:
             yield value
-    elif isinstance(value, Struct):  # It names its own, also where it is hidden itself.
+    elif isinstance(value, Struct):  # A Struct names its own credentials, even inside a hidden member.
         names: frozenset[str] = getattr(value, "__secrets__", frozenset())
         for name in value.__struct_fields__:
             yield from secrets_in(getattr(value, name), hidden=name in names)
@@ -149,16 +149,16 @@ def secrets_in(value: object, *, hidden: bool = False) -> Iterator[str]:
 def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
     """Mask *secrets* wherever *text* repeats them, as a platform that echoes requests would.
 
-    That is as they are, and with the escapes of JSON; from 8 characters on also percent-encoded as in a URL, or as a
-    part of what is in base64. Upper and lower case are the same. One of 4 to 7 characters is masked as a whole word,
-    and not where it would be a number of JSON; a shorter one never.
+    They are masked as plain text and with JSON escapes. From 8 characters on also percent-encoded as in a URL, or
+    inside base64. Upper and lower case are the same. A secret of 4 to 7 characters is masked as a whole word, except as
+    a number in JSON. A shorter secret is never masked.
     """
     lower = text.lower()
-    # The longest first: of one that begins with another, the rest would stay.
+    # The longest first: if a secret begins with a shorter one, its rest would stay visible.
     for secret in sorted(secrets, key=len, reverse=True):
         if _SHORTEST <= len(secret) <= len(text):  # No form of it is shorter.
             for form in _forms(str(secret)):
-                # Nearly no text has one, and to look for it so costs a hundredth.
+                # Nearly no text contains one, and this search takes a hundredth of the time.
                 if form.lower() in lower:
                     pattern = _pattern(form, whole_word=len(secret) < LONG)
                     text = re.sub(pattern, MASK.encode(), text, flags=re.IGNORECASE)
@@ -167,7 +167,7 @@ def scrub(text: bytes, secrets: Iterable[str]) -> bytes:
 
 
 def _forms(secret: str) -> set[bytes]:
-    """Return *secret* in the forms in which somebody may repeat it."""
+    """Return the forms in which a text may repeat *secret*."""
     plain = secret.encode()
     forms = {plain, msgspec.json.encode(secret)[1:-1]}
     if len(secret) >= LONG:
@@ -175,8 +175,8 @@ def _forms(secret: str) -> set[bytes]:
         from urllib.parse import quote
 
         forms.add(quote(secret, safe="").encode())
-        for before in range(3):  # What stands before it in the same base64 shifts it by so many bytes.
-            whole = slice(before and before + 1, (before + len(plain)) * 8 // 6)  # The others tell of more than it.
+        for before in range(3):  # So many bytes before it in the same base64 shift it.
+            whole = slice(before and before + 1, (before + len(plain)) * 8 // 6)  # Without its neighbours' bits.
             shifted = b2a_base64(bytes(before) + plain)[whole]
             forms |= {shifted, shifted.translate(bytes.maketrans(b"+/", b"-_"))}
     return forms

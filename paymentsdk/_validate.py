@@ -1,4 +1,4 @@
-"""Checks of what a caller hands over besides bodies: objects with methods, numbers and addresses."""
+"""Checks of arguments that are not bodies: objects with methods, numbers, paths and addresses."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ C = TypeVar("C", bound=type)
 
 
 def unfrozen(cls: C) -> C:
-    """Return the class of the standard library, of which *cls* may be the subclass that freezegun puts in its place."""
+    """Return the class of the standard library, even if *cls* is the subclass that freezegun replaces it with."""
     return cast("C", next(base for base in cls.__mro__ if base.__module__ == "datetime"))
 
 
 _DAY = 86_400
-#: The address of a database, or one with a user and a password; also where a colon or slash of it is missing.
+#: A database address, or an address with a user and a password; also if a colon or slash is missing.
 _LOGIN = re.compile(r"\Apostgres(?:ql)?(?::|//)|(?:\A|//)[^/\\\s:]{2,}:[^/\\\s]+@")
 _NO_PATH = "looks like the address of a server, not the path of a file; an address begins with postgresql://"
-#: The class of the standard library, also in a module that is imported while freezegun has put another in its place.
+#: The class of the standard library, also if this module is imported while freezegun has replaced it.
 _MOMENTS = (unfrozen(datetime),)
-#: Encrypts bytes that are kept, or decrypts them.
+#: Encrypts or decrypts the bytes that are stored.
 Seal: TypeAlias = Callable[[bytes], bytes]
-#: The variable that allows plain http to another machine where it is ``1``.
+#: The environment variable that allows plain http to another machine; its value must be ``1``.
 ALLOW_HTTP = "PAYMENTSDK_ALLOW_HTTP"
 
 
 def plain_moment(value: object) -> datetime | None:
     """Return a moment of a subclass as a `datetime`, since subclasses change arithmetic, comparison and text.
 
-    Returns `None` for what is no moment, such as `pandas.NaT`, which is an instance of `datetime` all the same.
+    Return `None` for values that are not moments, such as `pandas.NaT`, which is an instance of `datetime`.
     """
     if type(value) in _MOMENTS:
         return cast("datetime", value)
@@ -52,21 +52,21 @@ def plain_moment(value: object) -> datetime | None:
 
 
 def plain_duration(value: object) -> timedelta | None:
-    """Return a duration of a subclass as a `timedelta`; `None` for what is none."""
+    """Return a duration of a subclass as a `timedelta`; `None` for any other value."""
     if type(value) is timedelta or not isinstance(value, timedelta):
         return value if isinstance(value, timedelta) else None
-    # Some count months beside the days: these are of all of it.
+    # Some subclasses count months separately; these attributes cover the whole duration.
     parts = (part.__get__(value) for part in (timedelta.days, timedelta.seconds, timedelta.microseconds))
     return timedelta(*parts)
 
 
 def check_methods(name: str, value: object, *methods: str, sync: str | None = None) -> None:
-    """Reject a part of the caller's own that lacks a method which will be called; ``None`` is no part.
+    """Check that a user's object has all *methods* that will be called; ``None`` is accepted.
 
-    *sync* is the one of them that is called without ``await``.
+    *sync* is the method that is called without ``await``.
 
     Raises:
-        RequestInvalid: It lacks one of *methods*, or is a class, or *sync* is a coroutine function.
+        RequestInvalid: The object lacks one of *methods*, or is a class, or *sync* is a coroutine function.
     """
     if value is None:
         return
@@ -79,10 +79,10 @@ def check_methods(name: str, value: object, *methods: str, sync: str | None = No
 
 
 def check_seals(seal: Seal | None, unseal: Seal | None) -> None:
-    """Reject a seal without what undoes it, and the other way round.
+    """Check that *seal* and *unseal* are both given, or neither.
 
     Raises:
-        TypeError: One of them is missing.
+        TypeError: Only one of them is given.
     """
     if (seal is None) is not (unseal is None):
         raise TypeError("give seal and unseal, or neither")
@@ -92,7 +92,7 @@ def check_within(name: str, value: int, least: int, most: int) -> int:
     """Return *value* if it is a whole number from *least* to *most*.
 
     Raises:
-        RequestInvalid: It is not.
+        RequestInvalid: It is not such a number.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise RequestInvalid(name, f"must be a whole number, {least:,} to {most:,}")
@@ -100,12 +100,12 @@ def check_within(name: str, value: int, least: int, most: int) -> int:
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> Path:
-    """Return *path*, absolute: the process may change its folder.
+    """Return the absolute form of *path*, as the process may change its folder.
 
     Raises:
-        RequestInvalid: It is the address of a server. Names of files are shown, so its password would be, too.
+        RequestInvalid: It is a server's address. Names of files are shown in errors, and its password must not be.
     """
-    from pathlib import Path  # it brings half of the library along, and most programs have no such file
+    from pathlib import Path  # slow to import, and most programs have no such file
 
     if "://" in check_no_login(name, path):
         raise RequestInvalid(name, _NO_PATH)
@@ -116,7 +116,7 @@ def check_no_login(name: str, path: str | os.PathLike[str]) -> str:
     """Return *path* as text. It may be an address that DuckDB reads, such as `s3://bucket/book.csv`.
 
     Raises:
-        RequestInvalid: It has a password in it, or is the address of a database.
+        RequestInvalid: It contains a password, or is a database's address.
     """
     text = os.fspath(path)
     if _LOGIN.search(text):
@@ -125,10 +125,10 @@ def check_no_login(name: str, path: str | os.PathLike[str]) -> str:
 
 
 def check_bool(name: str, value: object) -> None:
-    """Reject what is neither `True` nor `False`: the text "false" of some environment is true.
+    """Check that *value* is `True` or `False`: for example, the text "false" of an environment variable counts as true.
 
     Raises:
-        RequestInvalid: It is something else.
+        RequestInvalid: It is another value.
     """
     if type(value) is not bool:
         raise RequestInvalid(name, "must be True or False")
@@ -138,20 +138,20 @@ def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
     """Return *value* if it is a number of seconds above 0 (or 0, with *zero*) and at most 86,400.
 
     Raises:
-        RequestInvalid: It is not.
+        RequestInvalid: It is not such a number.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    # NaN is not in the range either.
+    # The comparison also rejects NaN.
     if not number or not 0 <= value <= _DAY or (value == 0 and not zero):
         raise RequestInvalid(name, f"must be {'0 to' if zero else 'above 0 and at most'} {_DAY} seconds")
     return value
 
 
 def check_proxy(proxy: str | None) -> None:
-    """Reject what is not the URL of a proxy; ``None`` is none.
+    """Check that *proxy* is the URL of a proxy, or ``None``.
 
     Raises:
-        RequestInvalid: It is something else. The error does not show it: there may be a password in it.
+        RequestInvalid: It is not. The error does not show it, because it may contain a password.
     """
     proxy = masked(proxy)
     if proxy is not None and not is_http(proxy):
@@ -159,7 +159,7 @@ def check_proxy(proxy: str | None) -> None:
 
 
 def check_utf8(name: str, path: str) -> None:
-    """Reject a *path* whose bytes are no text: neither DuckDB nor Parquet takes it.
+    """Check that *path* is valid UTF-8: neither DuckDB nor Parquet accepts another path.
 
     Raises:
         RequestInvalid: It is not UTF-8.
@@ -171,8 +171,8 @@ def check_utf8(name: str, path: str) -> None:
 
 
 def is_http(url: str) -> bool:
-    """Whether *url* is one of http or https."""
-    from yarl import URL  # only who has a proxy needs it
+    """Return whether *url* is an http or https URL."""
+    from yarl import URL  # only needed for a proxy
 
     if not isinstance(url, str):
         return False
@@ -184,10 +184,10 @@ def is_http(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether *host* is this machine: ``localhost`` or a name below it, ``127.0.0.0/8`` or ``::1``."""
+    """Return whether *host* is this machine: ``localhost`` or a name below it, ``127.0.0.0/8`` or ``::1``."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    from ipaddress import ip_address  # only who makes a client needs it
+    from ipaddress import ip_address  # only needed to make a client
 
     try:
         return ip_address(host).is_loopback

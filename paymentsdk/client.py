@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from paymentsdk.resources.release_reports import ReleaseReports
     from paymentsdk.resources.wallet_payments import WalletPayments
 
-    # For type checkers: only a property matches the member of a Protocol, as a `cached_property` does when it runs.
+    # For type checkers: only a property matches a member of a Protocol. At run time, a `cached_property` works as well.
     cached_property = property
 else:
     from functools import cached_property
@@ -72,71 +72,72 @@ B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-#: By the name of an operation, what looks up its records: see `Operation.look_up`.
+#: Functions that look up records, by the names of their operations: see `Operation.look_up`.
 LookUps: TypeAlias = Mapping[str, Callable[..., Awaitable[object]]]
 
 __all__ = ["CallOptions", "ClientOptions"]  # `PaymentsClient` is public at the top level.
 
 _HEADERS = {
     "Accept": "application/json",
-    # A response that has to be unpacked can unpack to anything, and truncated gzip passes for whole.
+    # A compressed response can grow to any size, and truncated gzip looks whole.
     "Accept-Encoding": "identity",
     "User-Agent": f"paymentsdk/{__version__}",
 }
 
 
 class ClientOptions(SharedOptions, total=False):
-    """The keyword arguments of `PaymentsClient` besides the address, the token and the application."""
+    """The keyword arguments of `PaymentsClient`, except the address, the token and the application."""
 
     transport: Transport | None
-    """Carries the requests, and is closed with the client; aiohttp by default."""
+    """Sends the requests, and is closed with the client. The default is aiohttp."""
     session: aiohttp.ClientSession | None
-    """An aiohttp session to use, in place of `transport`; it is neither changed nor closed."""
+    """An aiohttp session to use instead of a `transport`. It is neither changed nor closed."""
     refresh_timeout: float
-    """Seconds that the requests of one token refresh may take, with their retries: above 0 and at most 86,400; 60 by
-    default. No `Timeout` changes it, and the refresh retries as the `retry` of the client says: it is made once for all
-    calls, so a copy of the client, or a call that gives up, has no say in it."""
+    """Seconds that one token refresh may take, retries included: above 0 and at most 86,400. The default is 60. It is
+    independent of every `Timeout`, and the refresh is retried with the client's `retry`. A refresh serves all calls, so
+    a copy of the client, or a call that gives up, does not change it."""
     session_header: str
-    """The name of the header that carries the `session_id` of `wallet_payments.create`, `X-Platform-Session-Id` by
-    default; the real name contains the operator's brand."""
+    """The name of the header for the `session_id` of `wallet_payments.create`, `X-Platform-Session-Id` by default. The
+    real name contains the operator's brand."""
     clock: Clock | None
-    """Source of time and randomness, for tests; by default that of the system."""
+    """The source of time and randomness, for tests. The default is the system."""
     allow_http: bool | None
-    """Allow plain `http` to another machine, as between containers: whoever is on the way can read the credentials. By
-    default the environment decides: only `PAYMENTSDK_ALLOW_HTTP=1` allows it. This machine is always allowed:
-    `localhost` and names below it, `127.0.0.0/8` and `::1`."""
+    """Allow plain `http` to another machine, for example between containers: anyone on the network path can read the
+    credentials. By default the environment decides: only `PAYMENTSDK_ALLOW_HTTP=1` allows it. This machine is always
+    allowed: `localhost` and names below it, `127.0.0.0/8` and `::1`."""
     accounts: AccountResolver | None
-    """The credentials of many sellers, for `account`: a mapping, or a function, from the name of an account to an
-    access token, a `TokenPair` or an auth scheme. Each name is looked up once."""
+    """The credentials of many sellers, for `account`: a mapping or a function from the name of an account to an access
+    token, a `TokenPair` or an auth scheme. Each name is looked up once."""
     journal: Journal | None
-    """Keeps the writes that are given a name with `once=`, beyond the life of the process; closed with the client. None
-    by default."""
+    """Keeps the writes with a name (`once=`) after the process has ended. It is closed with the client. The default is no
+    journal."""
     flow: FlowControl | None
-    """How to stay below the rate limits of the sellers: by default, only a 429 of a seller holds its other calls for a
-    moment. The client and all its copies share what they know of a seller."""
+    """How to stay below the sellers' rate limits. By default, a 429 holds the other calls of its seller for a moment.
+    The client and all its copies share this state."""
 
 
 class PaymentsClient:
     """Calls the platform for a seller.
 
-    A client belongs to the event loop that it is first used on, until that loop is closed: then the next call binds it
-    to its own loop, with new connections. On another loop, as long as the first is not closed, a call raises
-    `ClientClosed`. A client is safe to use from any number of tasks, and cheap to keep: make one per program, not one
-    per call.
+    A client belongs to the event loop of its first call. Once that loop is closed, the next call binds the client to
+    its own loop, with new connections. Before that, a call on another loop raises `ClientClosed`. A client is safe to
+    use from any number of tasks. Make one per program, not one per call.
 
     Args:
-        access_token: The seller's bearer token. Leave it out to obtain one through ``client.oauth``, or give *auth*.
+        access_token: The seller's bearer token. Leave it out to obtain one through ``client.oauth``, or pass ``auth``.
         base_url: The address of the platform (``http://127.0.0.1:8787``), without a query.
-        client_id: The application at the token endpoint; goes with *client_secret*.
+        client_id: The id of the application at the token endpoint; requires *client_secret*.
         client_secret: The secret of that application.
-        **options: See `ClientOptions`.
+        **options: ``accounts``, ``allow_http``, ``auth``, ``clock``, ``flow``, ``headers``, ``journal``, ``observers``,
+            ``refresh_timeout``, ``retry``, ``session``, ``session_header``, ``strict``, ``timeout`` and ``transport``.
+            See `ClientOptions`.
 
     Raises:
         RequestInvalid: A setting is invalid.
     """
 
     own_operations: ClassVar[tuple[Operation[Never, object], ...]] = ()
-    """The operations that a subclass has beside those of the platform: recovery and the command line find them here."""
+    """The further operations of a subclass: recovery and the command line find them here."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class PaymentsClient:
         client_secret: str | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        # An address that is rejected may have a password in it.
+        # A rejected address may contain a password.
         base_url, access_token, client_secret = masked(base_url), masked(access_token), masked(client_secret)
         options["headers"] = masked_values(options.get("headers")) or None
         if unknown := sorted(options.keys() - ClientOptions.__annotations__.keys()):
@@ -166,8 +167,8 @@ class PaymentsClient:
             headers=_HEADERS,
             accounts=None if accounts is None else Accounts(accounts),
         ).changed(cast("CallOptions", {"access_token": access_token, **changes}))
-        if transport is None:  # Not where it is false: one of the caller's own may be a list of what it was sent.
-            from paymentsdk.transports.aiohttp import AiohttpTransport  # programs with their own do without it
+        if transport is None:  # Not `if not transport`: a user's transport may be a list.
+            from paymentsdk.transports.aiohttp import AiohttpTransport  # not needed with a user's own transport
 
             transport = AiohttpTransport(session=session)
         clock = options.get("clock") or SystemClock()
@@ -192,13 +193,13 @@ class PaymentsClient:
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Make a client from environment variables.
 
-        ``PAYMENTSDK_BASE_URL`` is required; ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID`` and
-        ``PAYMENTSDK_CLIENT_SECRET`` are not. ``PAYMENTSDK_ALLOW_HTTP`` holds as ever.
-        ``PAYMENTSDK_TRANSPORT`` is ``aiohttp``, the default, or ``http11``; it is ignored with ``transport`` or
-        ``session``.
+        ``PAYMENTSDK_BASE_URL`` is required. ``PAYMENTSDK_ACCESS_TOKEN``, ``PAYMENTSDK_CLIENT_ID``,
+        ``PAYMENTSDK_CLIENT_SECRET`` and ``PAYMENTSDK_ALLOW_HTTP`` are optional. ``PAYMENTSDK_TRANSPORT`` is
+        ``aiohttp``, the default, or ``http11``. It is ignored if you pass ``transport`` or ``session``.
 
         Args:
-            **options: See `ClientOptions`. With ``auth``, the token in the environment is ignored.
+            **options: The options of `PaymentsClient`, see `ClientOptions`. With ``auth``, the token in the environment
+                is ignored.
 
         Raises:
             RequestInvalid: A variable is missing or invalid.
@@ -218,15 +219,16 @@ class PaymentsClient:
         )
 
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
-        """Return a copy with other options, on the same connections; options that are not given stay as they are.
+        """Return a copy with other options on the same connections; all other options stay the same.
 
         The copy is cheap: make one per seller (``access_token``) or per call (``idempotency_key``). Closing it does
-        nothing: close the client that it comes from. A copy of a subclass has the plain attributes of the original, but
-        no resources and clients among them, which would call with the options of the original: make these, and dicts of
-        them, a ``cached_property``, which the copy computes anew.
+        nothing: close the original client. A copy of a subclass has the plain attributes of the original, except
+        resources and clients, which would call with the options of the original. Make these, and dicts of them, a
+        ``cached_property``: the copy computes them again.
 
         Args:
-            **options: See `CallOptions`.
+            **options: ``access_token`` or ``auth``, ``headers``, ``idempotency_key``, ``observers``, ``priority``,
+                ``retry``, ``strict`` and ``timeout``. See `CallOptions`.
 
         Raises:
             RequestInvalid: An option is invalid.
@@ -235,17 +237,17 @@ class PaymentsClient:
         return self._copy(self._engine.changed(options))
 
     def account(self, name: str) -> Self:
-        """Return the client of one seller: a copy on the same connections that calls with the credentials of *name*.
+        """Return a client for one seller: a copy on the same connections, with the credentials of account *name*.
 
-        They come from `PaymentsClient(accounts=)`, are looked up at the first use of the name, and kept. The name also
-        stands for the seller in whatever a client keeps for each of them, such as the budget for retries, and goes to
-        transports as `Request.account`.
+        The credentials come from `PaymentsClient(accounts=)`. They are looked up at the first use of the name, and
+        kept. The client also keeps its state per seller by this name, such as the retry budget. Transports get it as
+        `Request.account`.
 
         Args:
             name: 1 to 100 visible ASCII characters.
 
         Raises:
-            RequestInvalid: The name is none, nobody has credentials for it, or the client has no `accounts`.
+            RequestInvalid: The name is invalid, it has no credentials, or the client has no `accounts`.
         """
         settings = self._engine.settings
         if settings.accounts is None:
@@ -268,43 +270,43 @@ class PaymentsClient:
         headers: Mapping[str, str] | None = None,
         **path: PathValue,
     ) -> Result[R]:
-        """Carry out *operation*, and return its value with everything that is known about the call.
+        """Carry out *operation*, and return its value with all that is known about the call.
 
-        The methods of the resources do the same; use `call` for the attempts, the headers or the anomalies.
+        The methods of the resources do the same. Use `call` to get the attempts, the headers or the anomalies.
 
         Args:
-            operation: One of `OPERATIONS`, or one of your own.
+            operation: One of `OPERATIONS`, or your own operation.
             body: The request body, an instance of ``operation.body``.
             query: The filters of a search.
-            idempotency_key: A UUID, or 1 to 64 visible ASCII characters, for operations that take one; random by
-                default.
-            first_sent_at: When your *idempotency_key* was sent for the first time: a datetime with its offset, at most
-                an hour ahead, as an ``OutcomeUnknown`` or your own records say it. A failure that settles nothing is
-                then an ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
-            once: Names the business fact that a write states, such as ``"table-7/1"``: 1 to 200 printable characters.
-                Its record in the client's journal is durable before the first byte is sent. The same name later
-                returns the first result, in every process. Excludes *idempotency_key*, which is derived from the name.
+            idempotency_key: A UUID, or 1 to 64 visible ASCII characters, for keyed operations. Random by default.
+            first_sent_at: When your *idempotency_key* was first sent: a datetime with its offset, at most an hour
+                ahead. It is in an ``OutcomeUnknown`` or your own records. A failure that settles nothing is then an
+                ``OutcomeUnknown``, and nothing is sent more than 23 hours after that time.
+            once: A name for the business fact behind a write, such as ``"table-7/1"``: 1 to 200 printable characters.
+                Its record in the client's journal is durable before the first byte is sent. Later calls with this name
+                return the first result, in every process. Cannot be combined with *idempotency_key*, which is derived
+                from the name.
             not_after: For a journaled write: the moment, or the time from now, after which nothing is sent any more,
-                also by recovery; at most 23 hours. By default what the operation says: the expiration of an order, 15
-                minutes for a cancel, 23 hours for a refund, else the total timeout.
-            defer: For a journaled write: leave to recovery what could not be sent, and raise `Deferred`. If the body
-                holds credentials of a payer, the journal needs a seal.
+                not even by recovery. At most 23 hours. The default depends on the operation: the expiration of an
+                order, 15 minutes for a cancel, 23 hours for a refund, otherwise the total timeout.
+            defer: For a journaled write: if it could not be sent, leave it to recovery and raise `Deferred`. If the
+                body holds credentials of a payer, the journal needs a seal.
             headers: Further header fields of this call.
             **path: The values of the placeholders in ``operation.path``: texts, whole numbers or UUIDs.
 
         Raises:
-            RequestInvalid: An argument breaks a rule; nothing was sent.
+            RequestInvalid: An argument breaks a rule. Nothing was sent.
             NotSent: No byte reached the platform.
             APIError: The platform rejected the request.
             NoAnswer: A read got no response that can be trusted.
             OutcomeUnknown: A write may have taken effect.
-            RefreshFailed: The token could not be refreshed for now; nothing was sent, and it is safe to retry.
+            RefreshFailed: The token could not be refreshed at the moment. Nothing was sent, and it is safe to retry.
             ReauthorizationRequired: The token is rejected and the refresh token is spent.
             ClientClosed: The client is closed, or belongs to another event loop or process.
-            RecordConflict: The name *once* belongs to a request with other bytes; nothing was sent.
+            RecordConflict: The name *once* belongs to a request with other bytes. Nothing was sent.
             InProgress: Another process works on the record.
             Deferred: Recovery will finish the record; with *defer*.
-            JournalUnavailable: The record cannot be kept; nothing was sent.
+            JournalUnavailable: The record cannot be kept. Nothing was sent.
         """
         headers = masked_values(headers) if headers else headers
         return await self._engine.call(
@@ -321,21 +323,21 @@ class PaymentsClient:
         )
 
     async def with_result(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Result[T]:
-        """Call *method* of a resource, and return its value with everything that is known about its call.
+        """Call *method* of a resource, and return its value with all that is known about its call.
 
-        ``result = await client.with_result(client.orders.create, order)``: the headers, the attempts, the anomalies
-        and the bytes, which `call` gives as well. If the method makes several calls, these are those of the last one.
-        A token refresh does not count.
+        ``result = await client.with_result(client.orders.create, order)`` has the headers, the attempts, the anomalies
+        and the bytes, like the result of `call`. If the method makes several calls, the result is that of the last
+        call. A token refresh does not count.
 
         Args:
             method: A method of a resource, of a search (``pager.first``) or of your own client or resource. It makes
                 its calls with the client or resource that it belongs to.
-            *args: Its arguments.
-            **kwargs: The same.
+            *args: The positional arguments of *method*.
+            **kwargs: The keyword arguments of *method*.
 
         Raises:
             PaymentsError: The errors of *method*.
-            RequestInvalid: *method* is a plain function: nothing was called. Or it has made no call.
+            RequestInvalid: *method* is a plain function, and nothing was called. Or it has not made a call.
         """
         owner = cast("Caller", getattr(method, "__self__", None))
         if not hasattr(owner, "_engine"):
@@ -349,12 +351,12 @@ class PaymentsClient:
 
     @property
     def journal(self) -> Journal | None:
-        """The journal that it was given, if it was given one."""
+        """The journal that was passed to the client; `None` without a journal."""
         return None if self._journaling is None else self._journaling.journal
 
     @property
     def operations(self) -> Mapping[str, Operation[object, object]]:
-        """The operations that the client knows by name: those of the platform, and `own_operations`."""
+        """The operations that the client knows by name: the platform's, and `own_operations`."""
         from paymentsdk.resources import OPERATIONS
 
         own = cast("tuple[Operation[object, object], ...]", self.own_operations)
@@ -373,33 +375,34 @@ class PaymentsClient:
     async def aclose(self, *, grace: float = 5.0) -> None:
         """Reject further calls, and close the connections.
 
-        Calls in flight get the transport's time to end (``drain`` of `AiohttpTransport`, 5 s), then they fail; calls
-        that wait for their turn or their next attempt fail at once. First of all, the client waits for a token refresh
-        that has been sent, until its pair is saved. Calls that wait for that token are not sent. Last of all it waits
-        until what came of the journaled calls is in the journal, and closes that. Closing twice is allowed.
+        Closing has three steps. First, the client waits for a token refresh that was already sent, until its pair is
+        saved. Calls that wait for this token are not sent. Second, calls in flight get the transport's time to end
+        (``drain`` of `AiohttpTransport`, 5 s) before they fail. Calls that wait for their turn or their next attempt
+        fail immediately. Third, the client waits until the journal has the outcomes of the journaled calls, and closes
+        the journal. Closing twice is allowed.
 
         Args:
-            grace: Seconds to wait for that refresh, 0 to 86,400, also if closing is cancelled. After that it is given
-                up, with a warning in the log: its refresh token may be spent. And once more as many for the journal, in
-                the same way: after that, what became of a record is left to recovery.
+            grace: Seconds to wait for the token refresh, 0 to 86,400, even if closing is cancelled. After that the
+                refresh is cancelled, with a warning in the log: its refresh token may be spent. The journal gets the
+                same number of seconds again. After that, recovery settles the records that are left.
 
         Raises:
-            ClientClosed: The client belongs to another event loop, which still runs: close it there. It stays open.
-            RequestInvalid: *grace* is no such number. The client stays open.
+            ClientClosed: The client belongs to another event loop that still runs: close it there. It stays open.
+            RequestInvalid: *grace* is out of range. The client stays open.
         """
         check_seconds("grace", grace, zero=True)
         runtime = self._engine.runtime
         if self._engine.origin is not None:
             return
         runtime.close()
-        async with AsyncExitStack() as closing:  # From the last to the first, whatever one of them raises.
-            # The calls that are let end still have their deadlines.
+        async with AsyncExitStack() as closing:  # Runs the last callback first, even if one raises.
+            # The calls that are left to end still have their deadlines.
             closing.callback(runtime.deadlines.close)
             if self._journaling is not None:
                 closing.push_async_callback(self._journaling.journal.aclose)
                 closing.push_async_callback(self._journaling.drain, grace)
             closing.push_async_callback(runtime.transport.aclose)
-            # First, since a transport may end at once what is in flight: the refresh token that was sent is spent.
+            # Before the transport, which may end requests immediately: the refresh token that was sent is spent.
             if runtime.refreshing:
                 await drain(tuple(runtime.refreshing), runtime.asking, runtime.clock, grace)
 
@@ -411,31 +414,32 @@ class PaymentsClient:
         concurrency: int = 16,
         ordered: bool = True,
     ) -> AsyncGenerator[MapOutcome[T, R], None]:
-        """Call *function* with each of *items*, some at a time, and yield what comes of each.
+        """Call *function* with each of *items*, several at a time, and yield the outcomes.
 
             async for outcome in client.map(client.orders.get, ids, concurrency=32):
                 print(outcome.item, outcome.error or outcome.value.status)
 
-        One failure ends nothing: it is the `error` of its `MapOutcome`. At most *concurrency* items are taken ahead of
-        what is yielded, so that neither an endless iterable nor a slow consumer fills the memory. What *items* raises
-        is raised when all calls under way have been yielded. An exception of *function* that is no `PaymentsError` is a
-        defect: it is raised where the outcome of its call would be yielded, and cancels the calls under way. The
-        outcomes of a closed client are `ClientClosed`: stop reading endless items then.
+        A failure is the `error` of its `MapOutcome`, and stops no other call. At most *concurrency* items are read
+        ahead of the yielded outcomes, so that neither an endless iterable nor a slow consumer fills the memory. An
+        exception of *items* is raised after the outcomes of all calls under way. An exception of *function* that is not
+        a `PaymentsError` is a bug: it is raised in place of the call's outcome, and cancels the calls under way. If the
+        client is closed, the outcomes are `ClientClosed`: stop reading endless items then.
 
-        Leaving early cancels the calls under way, too; a write among them may have taken effect. After a `break` that
-        happens when Python closes the iterator, so say when: ``async with contextlib.aclosing(client.map(...)) as
-        outcomes:``.
+        Leaving the loop early cancels the calls under way. A write among them may have taken effect. After a `break`,
+        Python only does so when it closes the iterator. To decide when, use ``async with
+        contextlib.aclosing(client.map(...)) as outcomes:``.
 
         Args:
-            function: What is called with one item, such as a method of a resource.
-            items: Any iterable, also an async one such as a `Pager`. It is read as calls end, and an async generator is
+            function: The function to call with each item, such as a method of a resource.
+            items: Any iterable or async iterable, such as a `Pager`. It is read as calls end, and an async generator is
                 closed in the end.
-            concurrency: The most calls that are under way, 1 to 100,000. More than the connections of the transport
-                (500 by default) only wait for one.
-            ordered: Yield in the order of the items, so that a slow call holds those behind it up; else as they end.
+            concurrency: The most calls under way, 1 to 100,000. Calls beyond the transport's connections (500 by
+                default) only wait for one.
+            ordered: Yield in the order of the items, so that a slow call holds back later outcomes. If false, yield in
+                the order in which the calls end.
 
         Raises:
-            RequestInvalid: *concurrency* is out of range; raised here, not by the iterator.
+            RequestInvalid: *concurrency* is out of range. Raised here, not by the iterator.
         """
         from paymentsdk._call.concurrent_map import concurrent_map
 
@@ -444,43 +448,44 @@ class PaymentsClient:
     async def recover(
         self, *, progress: Callable[[RecoverySummary], None] | None = None, look_up: LookUps | None = None
     ) -> RecoverySummary:
-        """Carry out the records that dead processes have left open in the journal; several processes may do so at once.
+        """Carry out the records that dead processes have left open in the journal. Several processes may do so at once.
 
-        Each is sent again to its kept address with its kept bytes and key, by the account that it belongs to, until its
-        `not_after`. The header fields of its call are kept, too; those of a client or copy are not, as they may be
-        credentials: this client's are sent. A record that is no request of this client's operations is left. After
-        `not_after` a cancel and a refund are looked up in the order, and an order among the merchant orders that were
-        paid. A write that does not show there for certain, such as one of several equal partial refunds, stays unknown:
-        a person has to decide. So does a record that was written more than a minute after now, by the platform's clock
-        or the journal's: its age is not known.
+        Each record is sent again with its kept address, bytes and key, by its account, until its `not_after`. The
+        header fields of its call are kept, too. Those of a client or copy are not kept, as they may be credentials:
+        this client's are sent. Records of operations that this client does not have are left open.
 
-        To know the platform's time, it reads a page of plans if no response has told it in the last 5 minutes. What is
-        wrong with one record or one account is in `problems`; the others go on.
+        After `not_after`, a cancel and a refund are looked up in the order, and an order in the paid merchant orders.
+        If the write is not certain there, such as one of several equal partial refunds, it stays unknown, and a person
+        must decide. A record also stays unknown if it was written more than a minute in the future, by the platform's
+        clock or the journal's: its age is not known.
+
+        To get the platform's time, recovery reads a page of plans if no response has shown it in the last 5 minutes.
+        Problems with one record or one account are in `problems`. The other records go on.
 
         Args:
             progress: Called after every batch.
-            look_up: By the name of an operation, the function that looks up its records in place of its own
-                `Operation.look_up`, such as ``{"orders.create": paymentsdk.beyond.find_order}``.
+            look_up: Functions that look up the records of an operation instead of its `Operation.look_up`, by its name,
+                such as ``{"orders.create": paymentsdk.beyond.find_order}``.
 
         Raises:
-            RequestInvalid: The client has no journal, or *look_up* names an operation that it does not have.
-            JournalUnavailable: The journal does not respond; what was finished before stays so.
+            RequestInvalid: The client has no journal, or *look_up* names an unknown operation.
+            JournalUnavailable: The journal does not respond. The finished records stay finished.
         """
         return await self._recovery(self._looked_up_by(look_up)).run(progress)
 
     def recovery(self, *, every: float = 5.0, look_up: LookUps | None = None) -> AbstractAsyncContextManager[None]:
-        """Recover in the background, now and *every* so many seconds, as long as the context lasts.
+        """Recover in the background, now and then again *every* so many seconds, as long as the context lasts.
 
-        A record that stays open is tried again after *every* seconds, then each time after twice as long: at most a
-        minute while it may be sent, and an hour once it can only be looked up. The end of the context does not wait: a
-        record that is being sent again then is held until its lease ends, as a rule a minute later.
+        A record that stays open is retried after `every` seconds, doubling up to one minute (one hour once it can only
+        be looked up). The end of the context does not wait: a record that is being sent then stays claimed until its
+        lease ends, usually a minute later.
 
         Args:
             every: Seconds between the end of one recovery and the next: above 0, at most 86,400.
-            look_up: As in `recover`.
+            look_up: The same as in `recover`.
 
         Raises:
-            RequestInvalid: As in `recover`, or *every* is out of bounds.
+            RequestInvalid: The same as in `recover`, or *every* is out of range.
         """
         from paymentsdk.journal._recovery import Backoff, repeatedly
 
@@ -490,7 +495,7 @@ class PaymentsClient:
         return repeatedly(lambda: self._recovery(operations, backoff).run(), clock.sleep, every)
 
     def _looked_up_by(self, look_up: LookUps | None) -> Mapping[str, Operation[object, object]]:
-        """Return the operations by name, each with its function of *look_up*, if it has one there."""
+        """Return the operations by name, with the functions of *look_up* for those that it names."""
         operations = dict(self.operations)
         for name, function in (look_up or {}).items():
             if name not in operations:
@@ -510,7 +515,7 @@ class PaymentsClient:
         return Recovery(self._journaling, self._engine_of, operations, observers, backoff)
 
     def _engine_of(self, account: str | None) -> Engine:
-        return self._engine if account is None else self.account(account)._engine  # noqa: SLF001 - it is of this very class
+        return self._engine if account is None else self.account(account)._engine  # noqa: SLF001 - the same class
 
     async def __aenter__(self) -> Self:
         return self
@@ -528,7 +533,7 @@ class PaymentsClient:
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a PaymentsClient holds connections and credentials and cannot be pickled")
 
-    # A program imports the resources that it uses: all of them together take longer than the engine.
+    # Each resource is imported at its first use: all resources together take longer to import than the engine.
 
     @cached_property
     def oauth(self) -> OAuth:
@@ -595,9 +600,9 @@ class PaymentsClient:
 
 
 async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPair:
-    """Exchange *refresh_token* on the terms of the client, not of a copy: that may have a deadline of a second.
+    """Exchange *refresh_token* with the client's settings, not with a copy's, whose deadline may be too short.
 
-    The retries come from the budget of the seller: failures for one seller must not cost another its retries.
+    The retries come from the budget of the seller: failures of one seller must not cost another seller its retries.
     """
     from paymentsdk.resources.oauth import OAuth
 
@@ -611,7 +616,7 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
     )
     runtime.asking.add(id(settings.auth))
     try:
-        # The access token is checked when it is used: whatever it is, the refresh token must not be lost.
+        # The access token is checked when it is used: even with a bad access token, the refresh token must be kept.
         pair = (await OAuth(engine.copy(terms)).refresh(refresh_token)).pair(runtime.clock.now())
     finally:
         runtime.asking.discard(id(settings.auth))
@@ -623,7 +628,7 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
 
 
 async def _read_platform_time(engine: Engine) -> None:
-    """Make a read, for the `Date` of its response, and for a token if there is none."""
+    """Make a read, to get the `Date` of its response, and a token if there is none."""
     from paymentsdk.resources.plans import Plans
 
     try:
@@ -631,7 +636,7 @@ async def _read_platform_time(engine: Engine) -> None:
     except ReauthorizationRequired:
         raise
     except APIError:
-        return  # Its response had a `Date` as well.
+        return  # Its response had a `Date`, too.
     except (Incomplete, NoAnswer) as error:
         raise NotSent(str(error)) from None
 
@@ -639,7 +644,7 @@ async def _read_platform_time(engine: Engine) -> None:
 def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:
     if journal is None:
         return None
-    # One without `resolve` would show that only after the write was sent.
+    # A journal without `resolve` would fail only after the write was sent.
     check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
     from paymentsdk.journal._turns import Journaling
 
@@ -648,9 +653,9 @@ def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None
 
 def _transport_named(name: str) -> Transport | None:
     if name == "aiohttp":
-        return None  # It is the default.
+        return None  # The default.
     if name != "http11":
         raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
-    from paymentsdk.transports.http11 import Http11Transport  # only who asks for it pays for it
+    from paymentsdk.transports.http11 import Http11Transport  # imported only if it is used
 
     return Http11Transport()

@@ -1,1 +1,1 @@
-"""Tokens: the schemes that sign a request, their refresh, and where a pair is kept."""
+"""Tokens: schemes that authenticate requests, token refresh, and token stores."""

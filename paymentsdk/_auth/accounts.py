@@ -1,4 +1,4 @@
-"""Sellers by name: whose credentials a call carries when a program works for many."""
+"""Sellers by name, for a program that works for many sellers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from paymentsdk.errors import PaymentsError, RequestInvalid, describe
 
 #: The credentials of a seller: an access token, a pair to refresh, or an auth scheme.
 AccountCredentials: TypeAlias = str | TokenPair | AuthScheme
-#: Where the credentials of an account are found, by its name.
+#: Returns the credentials of an account, by its name.
 AccountResolver: TypeAlias = Mapping[str, AccountCredentials] | Callable[[str], AccountCredentials]
 
-# It stands in logs, metrics, file names and keys.
+# The name is used in logs, metrics, file names and keys.
 _NAME = re.compile(r"[!-~]{1,100}\Z")
 
 
 class Accounts:
-    """The accounts of a client: each is looked up once, and its auth scheme kept as long as the client lives."""
+    """The accounts of a client. Each name is looked up once; its auth scheme is kept as long as the client lives."""
 
     __slots__ = ("_known", "_resolve")
 
@@ -31,7 +31,7 @@ class Accounts:
         self._known: dict[str, AuthScheme] = {}
 
     def auth(self, name: str) -> AuthScheme:
-        """Return the auth scheme of the account *name*: the same object each time, so that a refresh is shared.
+        """Return the auth scheme of the account *name*: the same object each time, so that its refresh is shared.
 
         Raises:
             RequestInvalid: The name is invalid, or the resolver has no credentials for it.
@@ -52,7 +52,7 @@ class Accounts:
             raise RequestInvalid(f"accounts[{name!r}]", "is not a known account") from None
         except PaymentsError:
             raise
-        except Exception as error:  # noqa: BLE001 - the text of another's error may hold a credential
+        except Exception as error:  # noqa: BLE001 - a resolver's error text may contain a credential
             raise RequestInvalid(f"accounts[{name!r}]", f"the resolver raised {describe(error)}") from None
 
 

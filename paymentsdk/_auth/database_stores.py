@@ -1,4 +1,4 @@
-"""Token pairs of many sellers in one database: a file of SQLite, or PostgreSQL for any number of machines."""
+"""Token pairs of many sellers in one database: a SQLite file, or PostgreSQL for any number of machines."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ _SAVE = (
     "INSERT INTO paymentsdk_token (name, pair) VALUES (%s, %s) "
     "ON CONFLICT (name) DO UPDATE SET pair = excluded.pair, refresh_began = NULL, refresh_of = NULL"
 )
-#: It changes the row each time: SQLite does not write a row that stays as it is.
+#: It changes the row each time: SQLite does not write a row that stays the same.
 _PREPARE = (
     "INSERT INTO paymentsdk_token (name, refresh_began) VALUES (%s, {now}) "
     "ON CONFLICT (name) DO UPDATE SET refresh_began = excluded.refresh_began"
 )
-#: Of this table: another schema has sellers of its own.
+#: The key includes this table, since another schema has its own sellers.
 _LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 'paymentsdk_token'::regclass::oid::int8))"
 _COLUMNS = "paymentsdk_token (name text PRIMARY KEY, pair {bytes}, refresh_began {seconds}, refresh_of text)"
 _FILE_TABLE = f"CREATE TABLE IF NOT EXISTS {_COLUMNS.format(bytes='BLOB', seconds='REAL')} STRICT"
 _SERVER_TABLE = f"CREATE TABLE {_COLUMNS.format(bytes='bytea', seconds='float8')}"
-#: Refreshes of one process that hold a connection to PostgreSQL at once: a server has a hundred, as a rule.
+#: The most refreshes of one process that hold a PostgreSQL connection at once: many servers allow a hundred
+#: connections.
 _MOST_LOCKS = 8
-#: Seconds after which a connection is closed that nobody uses: a pair lives for months.
+#: Seconds after which an unused connection is closed: a pair lives for months.
 IDLE = 10.0
 
 
@@ -66,7 +67,7 @@ class _DatabaseTokenStore:
         return f"{type(self).__name__}(name={getattr(self, '_name', None)!r})"
 
     def _run(self, statement: str, *values: object, kind: Kind = Kind.WRITES) -> Awaitable[list[Row]]:
-        """Run one statement, durable when it returns, on the connection that all stores of the database share."""
+        """Run one durable statement on the connection that all stores of the database share."""
         return shared(self._driver, _unavailable, IDLE).run(lambda lane: lane.fetch(statement, *values), kind)
 
     async def load(self) -> TokenPair | None:
@@ -78,7 +79,7 @@ class _DatabaseTokenStore:
         return msgspec.json.decode(content if self._unseal is None else self._unseal(content), type=TokenPair)
 
     async def names(self) -> list[str]:
-        """Return the names of all sellers whose pairs are in the database, sorted."""
+        """Return the sorted names of all sellers with a pair in the database."""
         return sorted(str(name) for (name,) in await self._run(_NAMES, kind=Kind.READS))
 
     async def save(self, pair: TokenPair) -> None:
@@ -94,20 +95,21 @@ class _DatabaseTokenStore:
 
 
 class SQLiteTokenStore(_DatabaseTokenStore):
-    """Keeps the pair of one seller in a SQLite file that has those of all, for the processes of one machine.
+    """Keeps the pair of one seller in a SQLite file with the pairs of all sellers, for the processes of one machine.
 
-    The file is made for its owner alone (mode 0600). Processes that share it renew the pair of a seller one after the
-    other, and take over a pair that another one has saved: they lock an empty file in the folder named like the file
-    with ``-locks`` appended. No refresh begins if the file cannot be written.
+    Only the owner can read the file (mode 0600). Processes that share it refresh a seller's pair one after the other,
+    and use the pair that another process has saved. They lock an empty file in a folder named like the file with
+    ``-locks`` appended. No refresh begins if the file cannot be written.
 
     Args:
-        path: The file, on a local disk; it is made if it is missing, its folder is not. Of all sellers the same.
-        name: Of the seller.
-        seal: Encrypts the pair; without it, it is kept as it is.
-        unseal: Undoes *seal*.
+        path: The file, on a local disk. It is made if it is missing, but its folder is not. Use one file for all
+            sellers.
+        name: The name of the seller.
+        seal: Encrypts the pair. By default the pair is not encrypted.
+        unseal: Decrypts what *seal* has encrypted.
 
     Raises:
-        RequestInvalid: *name* is empty or no text.
+        RequestInvalid: *name* is not a string, or is empty.
     """
 
     __slots__ = ("_path",)
@@ -129,7 +131,7 @@ class SQLiteTokenStore(_DatabaseTokenStore):
         """See `LockingTokenStore.lock`. A process that dies releases its lock.
 
         Raises:
-            TimeoutError: Another process has held it for two minutes.
+            TimeoutError: Another process has held the lock for two minutes.
         """
         folder = self._path.with_name(f"{self._path.name}-locks")
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -140,23 +142,22 @@ class SQLiteTokenStore(_DatabaseTokenStore):
 class PostgresTokenStore(_DatabaseTokenStore):
     """Keeps the pair of one seller in PostgreSQL, for any number of machines; it needs the extra ``postgres``.
 
-    It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it renew the
-    pair of a seller one after the other, by an advisory lock, and take over a pair that another one has saved. A
-    process that dies releases the lock. No refresh begins if the lock was lost or the table cannot be written. All
-    stores of a process for one server share a connection, which is made anew after it was lost, and closed when nobody
-    has used it for ten seconds. A refresh holds a second connection, up to eight at once. PgBouncer works in
-    transaction mode, too.
+    It makes its table, ``paymentsdk_token``, in the first schema of the search path. Processes that share it refresh a
+    seller's pair one after the other, with an advisory lock, and use the pair that another process has saved. A process
+    that dies releases the lock. No refresh begins if the lock was lost or the table cannot be written. All stores of a
+    process for one server share a connection. It is opened again if it was lost, and closed after ten unused seconds. A
+    refresh holds a second connection, up to eight at once. PgBouncer works, also in transaction mode.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``. It is never shown.
-        name: Of the seller.
-        seal: Encrypts the pair; without it, it is kept as it is.
-        unseal: Undoes *seal*.
-        timeout: Seconds that one statement may take, new connections included.
+        name: The name of the seller.
+        seal: Encrypts the pair. By default the pair is not encrypted.
+        unseal: Decrypts what *seal* has encrypted.
+        timeout: The most seconds for one statement, including a new connection.
 
     Raises:
-        RequestInvalid: *name* is empty or no text, *dsn* is no address of PostgreSQL, or *timeout* is not above 0 and
-            at most a day.
+        RequestInvalid: *name* is not a string or is empty, *dsn* is not a PostgreSQL address, or *timeout* is not above
+            0 and at most a day.
     """
 
     __slots__ = ("_held", "_server")
@@ -167,7 +168,7 @@ class PostgresTokenStore(_DatabaseTokenStore):
         table = Table("paymentsdk_token", "paymentsdk tokens 1", (_SERVER_TABLE,))
         self._server = Postgres(dsn=dsn, timeout=timeout, table=table)
         super().__init__(self._server, name, seal, unseal)
-        #: While the lock is held, `prepare` goes by its connection, and fails with it.
+        #: While the lock is held, `prepare` uses its connection, and fails with it.
         self._held: _Lock | None = None
 
     async def prepare(self) -> None:
@@ -181,7 +182,7 @@ class PostgresTokenStore(_DatabaseTokenStore):
         """See `LockingTokenStore.lock`. A process that dies releases its lock.
 
         Raises:
-            TimeoutError: Another process has held it for two minutes.
+            TimeoutError: Another process has held the lock for two minutes.
         """
         lock = _Lock(self._server, self._name)
         try:
@@ -191,13 +192,13 @@ class PostgresTokenStore(_DatabaseTokenStore):
             self._held = lock
             yield
         finally:
-            if self._held is lock:  # Another task may hold a lock of its own by this store.
+            if self._held is lock:  # Another task may hold its own lock through this store.
                 self._held = None
             lock.release()
 
 
 class _Lock:
-    """The lock of one seller: an open transaction on a connection of its own, in a thread of its own."""
+    """The lock of one seller: an open transaction with its own connection and its own thread."""
 
     def __init__(self, server: Postgres, name: str) -> None:
         self._server = server
@@ -236,20 +237,20 @@ class _Lock:
         return bool(is_held)
 
     def write(self) -> None:
-        """Write the row and undo it: who has lost the lock, or cannot write, must not spend the refresh token."""
+        """Write the row and undo it: without the lock, or without write access, the refresh token must not be spent."""
         connection = cast("Connection", self._connection)
         connection.begin(Kind.STATEMENT, time.monotonic() + self._server.timeout)
         for statement, *values in (("SAVEPOINT written",), (_PREPARE, self._name), ("ROLLBACK TO written",)):
             connection.fetch(statement, *values)
 
     def release(self) -> None:
-        """Release the lock once the thread has nothing else to do; nobody waits for that."""
+        """Release the lock after the thread's other work, without waiting for that."""
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
         if self._connection is not None:
-            with suppress(Exception):  # A lock whose connection was lost is released.
+            with suppress(Exception):  # If the connection was lost, the lock is released already.
                 self._connection.commit()
             self._connection.close()
         if self._has_turn:
@@ -262,5 +263,5 @@ def _unavailable(reason: str) -> ConnectionError:
 
 @cache
 def _turns(process: int) -> threading.Semaphore:  # noqa: ARG001 - each process has its own
-    """Return what bounds the locks of a process; a forked child holds none of its parent's."""
+    """Return the semaphore for the locks of a process; a forked child holds none of its parent's locks."""
     return threading.Semaphore(_MOST_LOCKS)

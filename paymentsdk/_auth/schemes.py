@@ -1,4 +1,4 @@
-"""How calls are authenticated: a fixed token, a source of tokens, or signatures."""
+"""How calls are authenticated: with a fixed token, a source of tokens, or signatures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"[!-~]+\Z")
 
 
 class Credentials(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """The application at the token endpoint (4.1)."""
+    """The id and secret of the application at the token endpoint (4.1)."""
 
     client_id: str
     client_secret: str
@@ -26,10 +26,10 @@ class Credentials(MaskedRepr, Struct, frozen=True, kw_only=True):
 
 
 def credentials_of(client_id: str | None, client_secret: str | None) -> Credentials | None:
-    """Return the application, or ``None`` if neither its id nor its secret is given.
+    """Return the credentials of the application, or ``None`` if neither its id nor its secret is given.
 
     Raises:
-        RequestInvalid: One is missing, or is not a string.
+        RequestInvalid: One of them is missing or not a string.
     """
     if client_id is None and client_secret is None:
         return None
@@ -40,63 +40,63 @@ def credentials_of(client_id: str | None, client_secret: str | None) -> Credenti
     return Credentials(client_id=client_id, client_secret=client_secret)
 
 
-#: Asks the platform for a new pair, given a refresh token.
+#: Requests a new pair from the platform, with a refresh token.
 Exchange = Callable[[str], Awaitable[TokenPair]]
 
 
 class Auth(Protocol):
-    """Gives calls their bearer token: a source of tokens is any object with these two methods."""
+    """A source of bearer tokens for calls: any object with these two methods."""
 
     def token(self, now: float) -> str | None:
-        """Return the token to use at *now* (seconds since the epoch), or ``None`` if `renew` must be awaited."""
+        """Return the token to use at *now* (seconds since the epoch), or ``None`` if the caller must await `renew`."""
         ...
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
-        """Return a token other than *rejected*, or ``None`` if there can be none.
+        """Return a token other than *rejected*, or ``None`` if there is no other token.
 
-        Every call that has no token, or whose token was rejected, awaits this at the same time: let one of them obtain
-        the new token, and return it to the others as well.
+        All calls without a token, or with a rejected token, await this at the same time: obtain the new token once, and
+        return it to all of them.
 
         Args:
-            rejected: The token that the platform rejected; ``None`` when `token` had none.
-            exchange: Asks the platform for a new pair.
+            rejected: The token that the platform rejected. ``None`` if `token` returned ``None``.
+            exchange: Requests a new pair from the platform, with a refresh token.
             now: Seconds since the epoch.
 
         Raises:
-            ReauthorizationRequired: There is no grant that can be refreshed.
+            ReauthorizationRequired: No grant can be refreshed.
             PaymentsError: The platform could not be asked.
         """
         ...
 
 
 class Signer(Protocol):
-    """Signs every request: an auth scheme for platforms that take more than a bearer token, such as an HMAC."""
+    """Signs every request: an auth scheme for platforms that require more than a bearer token, such as an HMAC."""
 
     def sign(self, request: Request, now: float) -> Mapping[str, str] | Awaitable[Mapping[str, str]]:
-        """Return the header fields that authenticate *request*; may be async.
+        """Return the header fields that authenticate *request*; this may be an async method.
 
-        They are added to its header fields, and take the place of those with the same name. The values are credentials:
-        no `repr`, log or error shows them. Each attempt is signed anew, when it goes out. A rejected one is final.
+        The fields are added to the request, and replace fields with the same names. Their values are credentials: no
+        `repr`, log or error shows them. Each attempt is signed again when it is sent. A rejection is final.
 
         Args:
             request: The attempt as it will be sent: method, URL, header fields, and the bytes of the body.
             now: Seconds since the epoch.
 
         Raises:
-            PaymentsError: It cannot be signed; nothing was sent. Any other exception becomes a `NotSent`.
+            PaymentsError: The request cannot be signed. Nothing was sent. Any other exception becomes a `NotSent`.
         """
         ...
 
 
-#: How calls say whose they are: with a bearer token, or a signature.
+#: Authenticates calls, with a bearer token or with signatures.
 AuthScheme: TypeAlias = Auth | Signer
 
 
 def check_scheme(name: str, scheme: AuthScheme | None) -> None:
-    """Reject what is no auth scheme; ``None`` is none.
+    """Check that *scheme* is an auth scheme or ``None``.
 
     Raises:
-        RequestInvalid: It has neither `sign` nor `token` and `renew`.
+        RequestInvalid: It has neither `sign` nor both of `token` and `renew`.
     """
     if hasattr(scheme, "sign"):
         check_methods(name, scheme, "sign")
@@ -107,10 +107,10 @@ def check_scheme(name: str, scheme: AuthScheme | None) -> None:
 
 
 def check_token(token: str) -> str:
-    """Return *token* if it can stand in a header.
+    """Return *token* if a header can hold it.
 
     Raises:
-        RequestInvalid: It cannot. The error does not show it.
+        RequestInvalid: A header cannot hold it. The error does not show the token.
     """
     token = masked(token)
     if not isinstance(token, str) or not _TOKEN.match(token):
@@ -129,12 +129,12 @@ class StaticToken:
 
     def token(self, now: float) -> str | None:
         """See `Auth.token`."""
-        del now  # It does not end.
+        del now  # It does not expire.
         return self._token
 
     async def renew(self, rejected: str | None, exchange: Exchange, now: float) -> str | None:
         """See `Auth.renew`."""
-        del rejected, exchange, now  # There is no other.
+        del rejected, exchange, now  # There is no other token.
         return None
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class StaticToken:
 
 
 class Seller:
-    """The seller, as far as a client can tell: one token, or one source of tokens, is one seller."""
+    """Identifies a seller, as far as a client knows: one token, or one source of tokens, is one seller."""
 
     __slots__ = ("_auth", "_key")
 
@@ -162,7 +162,7 @@ class Seller:
 
 
 class NoToken:
-    """No token, for a client that only obtains tokens: every other call raises, and is not sent."""
+    """A client that only obtains tokens has no token: every other call raises, and is not sent."""
 
     __slots__ = ()
 
@@ -180,6 +180,6 @@ class NoToken:
 
 
 def signer_or_tokens(scheme: AuthScheme) -> tuple[Signer | None, Auth]:
-    """Return the signer that *scheme* is, if it is one, and the source of the tokens of calls."""
+    """Return *scheme* as the signer or `None`, and the source of the calls' tokens."""
     signer, tokens = cast("Signer", scheme), cast("Auth", scheme)
     return (signer, NoToken()) if hasattr(scheme, "sign") else (None, tokens)

@@ -1,4 +1,4 @@
-"""Where token pairs are kept: a new pair is saved before it is used, since the old refresh token is spent by then."""
+"""Token stores. A new pair is saved before it is used, since the old refresh token is spent by then."""
 
 import asyncio
 import errno
@@ -25,54 +25,53 @@ logger = logging.getLogger("paymentsdk")
 
 #: Seconds between two tries to lock a file that another process has locked.
 LOOK_AGAIN = 0.05
-#: Seconds that a file may stay locked: a refresh takes a minute at most, unless its process has been stopped.
+#: Seconds that a file may stay locked: a refresh takes at most a minute, unless its process was stopped.
 LONGEST_LOCK = 120.0
-#: Bytes that are written to show that a pair can be saved.
+#: How many bytes are written to check that a pair can be saved.
 _PROBE = 4_096
-#: Error numbers of the system for a file that another process has locked.
+#: The error numbers for a file that another process has locked.
 _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK})
-#: Open files of which this process has or wants the lock.
+#: Open files whose lock this process holds or waits for.
 _LOCK_FILES: set[int] = set()
-#: An access token with all of its parts, the last of which is the user id (4.1). Tokens of another form may end with
-#: any number.
+#: A complete access token; its last part is the user id (4.1). A token in another form may end with any number.
 _WHOLE_TOKEN = re.compile(r"(?:APP_USR|TEST)-[^-]+-[0-9]{6}-[^-]+-([0-9]{1,20})\Z")
 
 
 class TokenPair(MaskedRepr, Struct, frozen=True, kw_only=True):
-    """An access token and what refreshes it."""
+    """An access token and its refresh token."""
 
     access_token: str
     """The bearer token."""
     refresh_token: str | None = None
-    """Good for one refresh; `None` if there is none."""
+    """The token for one refresh. `None` if the pair cannot be refreshed."""
     expires_at: float | None = None
-    """Seconds since the epoch at which the access token ends; `None` if nobody knows."""
+    """When the access token expires, in seconds since the epoch. `None` if that is unknown."""
     issued_at: float | None = None
-    """Seconds since the epoch at which the pair was issued; ``None`` if nobody knows. Keep it with the rest: how early
-    the token is refreshed depends on how long it lives."""
+    """When the pair was issued, in seconds since the epoch. ``None`` if that is unknown. Store it with the rest: it
+    decides how early the token is refreshed."""
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
 def certain_user_id(token: str) -> str | None:
-    """Return the user id of the seller in *token*; `None` if it is not built as in the contract."""
+    """Return the user id of the seller in *token*; `None` if the token does not have the contract's form."""
     match = _WHOLE_TOKEN.match(token)
     return match and match[1]
 
 
 def usable(pair: TokenPair, rejected: str | None, now: float) -> bool:
-    """Whether *pair* has not expired at *now*, and its token is not the one that was *rejected*."""
+    """Return whether *pair* has not expired at *now*, and its token is not the *rejected* token."""
     return pair.access_token != rejected and (pair.expires_at is None or now < pair.expires_at)
 
 
 class TokenStore(Protocol):
-    """Keeps a token pair beyond the life of a process."""
+    """Keeps a token pair after the process has ended."""
 
     async def load(self) -> TokenPair | None:
         """Return the pair that was saved last, or ``None``."""
         ...
 
     async def save(self, pair: TokenPair) -> None:
-        """Keep *pair* for good before returning: its refresh token is the only one that still works."""
+        """Save *pair* durably before returning: its refresh token is the only valid one."""
         ...
 
 
@@ -81,24 +80,24 @@ class LockingTokenStore(TokenStore, Protocol):
     """A store that several processes can share without spending each other's refresh tokens."""
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Hold the pair: of all who share the store, one at a time can hold it, and only the holder refreshes it."""
+        """Hold the pair: only one of the processes that share the store holds it at a time, and only it may refresh."""
         ...
 
 
 @runtime_checkable
 class PreparingTokenStore(TokenStore, Protocol):
-    """A store that can show, before a refresh token is spent, that it can keep the new pair."""
+    """A store that can check that it can keep a new pair, before a refresh token is spent."""
 
     async def prepare(self) -> None:
-        """Write once as `save` will, and leave the pair as it is; called while the lock is held, if there is one.
+        """Write once like `save`, but leave the pair unchanged. Called while the lock is held, if the store has a lock.
 
-        The refresh is not sent if this raises.
+        If it raises, the refresh is not sent.
         """
         ...
 
 
 class MemoryTokenStore:
-    """Keeps a pair for the life of the process."""
+    """Keeps a pair in memory, until the process ends."""
 
     __slots__ = ("_pair",)
 
@@ -121,14 +120,14 @@ class MemoryTokenStore:
 class FileTokenStore:
     """Keeps a pair in a JSON file that only its owner can read.
 
-    The file, or the file that a link leads to, is replaced as a whole and forced to the disk, so that a crash leaves
-    either the old pair or the new one, and perhaps an unfinished temporary file for its owner alone. Processes that
-    share the file refresh one after the other, and take over a pair that another one has saved. They lock an empty file
-    beside it, named like it with ``.lock`` appended. Before each refresh a file of 4 KiB is written beside it, and
+    The file, or the target of a link, is replaced as a whole and forced to the disk. So a crash leaves either the old
+    pair or the new pair, and perhaps an unfinished temporary file that only its owner can read. Processes that share
+    the file refresh one after the other, and use the pair that another process has saved. They lock an empty file next
+    to it, named like it with ``.lock`` appended. Before each refresh a file of 4 KiB is written next to it, and
     removed: no refresh begins on a full disk, or in a folder that cannot be written.
 
-    Into a container, mount the folder, not just the file. A file that is mounted alone cannot be replaced, so it is
-    written over: a crash may leave it half written, and it keeps its mode. Nor do others see the container's lock.
+    In a container, mount the folder, not only the file. A file that is mounted on its own cannot be replaced, so it is
+    overwritten: a crash may leave it incomplete, and it keeps its mode. Other containers do not see the lock either.
     """
 
     __slots__ = ("_path",)
@@ -137,7 +136,7 @@ class FileTokenStore:
         self._path = check_path("path", path)
 
     async def load(self) -> TokenPair | None:
-        """See `TokenStore.load`. A file without a token pair gives ``None``, with a warning in the log."""
+        """See `TokenStore.load`. A file without a token pair returns ``None``, with a warning in the log."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, pair: TokenPair) -> None:
@@ -150,9 +149,10 @@ class FileTokenStore:
         """See `LockingTokenStore.lock`. A process that dies releases its lock.
 
         Raises:
-            TimeoutError: Another process has held it for two minutes.
+            TimeoutError: Another process has held the lock for two minutes.
         """
-        # Each time: a release or a new volume may have the link lead elsewhere, and other processes go there.
+        # Resolved each time: after a release or a new volume the link may point elsewhere, and other processes go
+        # there.
         return file_lock(f"{self._path.resolve()}.lock")
 
     async def prepare(self) -> None:
@@ -169,7 +169,7 @@ class FileTokenStore:
             return None
 
     def _prove(self) -> None:
-        # Beside the pair: a thread that outlives a cancelled refresh must not write an old pair over a new one.
+        # In another file: a thread that outlives a cancelled refresh must not write an old pair over a new one.
         path = self._path.resolve()
         probe = path.with_name(f"{path.name}.prepare")
         _write(probe, bytes(_PROBE))
@@ -181,7 +181,7 @@ class FileTokenStore:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            # It is mounted by itself, and stays where it is. The refresh token that it has is spent.
+            # The file is mounted on its own, and cannot be replaced. The refresh token that it holds is spent.
             with self._path.open("r+b") as file:
                 file.write(content)
                 file.truncate()
@@ -190,7 +190,7 @@ class FileTokenStore:
 
 
 def _write(path: "Path", content: bytes) -> None:
-    from paymentsdk._files import whole  # it brings half of the library along
+    from paymentsdk._files import whole  # slow to import
 
     with whole(path, private=True) as unfinished:
         unfinished.write_bytes(content)
@@ -198,12 +198,12 @@ def _write(path: "Path", content: bytes) -> None:
 
 @asynccontextmanager
 async def file_lock(path: str) -> AsyncIterator[None]:
-    """Hold the empty file *path*, which is made, until the end; a process that dies lets go of it.
+    """Create the empty file *path* and hold its lock until the end; a process that dies releases the lock.
 
     Raises:
-        TimeoutError: Another process has held it for two minutes.
+        TimeoutError: Another process has held the lock for two minutes.
     """
-    # To be written: on NFS only such a file can be locked, although nothing is ever written into it.
+    # Open it for writing: NFS locks only such a file, even if it stays empty.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     _LOCK_FILES.add(handle)
     try:
@@ -219,7 +219,7 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 
 
 def _close_inherited() -> None:
-    """Close what a forked child has open of its parent's locks: else they would outlive a parent that dies."""
+    """Close the lock files that a forked child inherits: otherwise the locks would outlive a parent that dies."""
     while _LOCK_FILES:
         os.close(_LOCK_FILES.pop())
 
@@ -229,22 +229,23 @@ if hasattr(os, "register_at_fork"):
 
 
 def _lock(handle: int, *, release: bool = False) -> bool:
-    """Lock an open file; return whether nobody else has locked it. With *release*, unlock it.
+    """Lock an open file; return whether no other process has locked it. With *release*, unlock it.
 
-    Closing it is not enough: a child that is being forked may still have it open as well.
+    Closing it is not enough: a child that is being forked may still have the file open.
     """
     try:
         if sys.platform == "win32":
-            import msvcrt  # not every system has it
+            import msvcrt  # only on Windows
 
-            # The first byte of the file, which has none: Windows locks what is not there, too.
+            # The first byte of the empty file: Windows can lock bytes that do not exist.
             msvcrt.locking(handle, msvcrt.LK_UNLCK if release else msvcrt.LK_NBLCK, 1)
         else:
-            import fcntl  # as above
+            import fcntl  # not on Windows
 
             fcntl.flock(handle, fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # Windows says EACCES or EDEADLOCK, also of one to unlock that is not locked; other systems EWOULDBLOCK.
+        # Windows reports EACCES or EDEADLOCK, even when it unlocks a file that is not locked; other systems
+        # EWOULDBLOCK.
         if error.errno not in _HELD:
             raise
         return False
@@ -252,9 +253,9 @@ def _lock(handle: int, *, release: bool = False) -> bool:
 
 
 def check_pair(pair: TokenPair | None) -> None:
-    """Reject anything but a pair or ``None``.
+    """Check that *pair* is a pair or ``None``.
 
-    The response of the token endpoint looks like a pair, but does not know when it expires.
+    The token endpoint's response looks like a pair, but does not know when it expires.
 
     Raises:
         RequestInvalid: *pair* is something else. The error does not show it.

@@ -1,17 +1,17 @@
-"""The whole life of a call, top to bottom. Read `Call.run` first; every method below is a step of it.
+"""The whole life of a call, in order. Read `Call.run` first: every method below is a step of it.
 
-    intent.py               check what the caller gives, choose the key, encode the body
-    plan.py                 or all of this and the first attempt at once, where nothing stands in its way
+    intent.py               check what the caller passes, choose the key, encode the body
+    plan.py                 or do all of this and the first attempt inline, if nothing prevents it
     for each attempt:
-        credential.py       take the token, or wait until there is one (`_auth/refresh.py`)
+        credential.py       take the token, or wait for one (`_auth/refresh.py`)
         flow.py             wait for a permit, if the seller is at a limit
         transports/         send
-    response.py             is it the response to this request, and as the contract says?
+    response.py             check that it is the response to this request and follows the contract
     after a failure:
-        verdicts.py         what it means, whether the call may be tried again, and which error is true in the end
-        retry.py            when it is tried again, and who pays for that
+        verdicts.py         say what it means, whether the call may be retried, and which error is true in the end
+        retry.py            say when to retry, and take the cost from a budget
 
-What an observer is told on the way is in events.py.
+The events for observers are in events.py.
 """
 
 from __future__ import annotations
@@ -46,58 +46,58 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 _OK, _REDIRECTION = 200, 300
-#: What a failure with a response means for its seller; any other was served.
+#: What a failure with a response means for the seller's limiter; every other failure counts as served.
 _SERVICE: Mapping[Failure, Service] = {Failure.RATE_LIMITED: "limited", Failure.SERVER: "failed"}
 
 
 class Gate(Protocol):
-    """Is asked before each attempt: the journal, for a call with a name."""
+    """Decide before each attempt whether it may be sent: the journal does, for a call with a name."""
 
     in_doubt: bool
     """Whether an earlier call may have sent the request."""
     left: float
-    """Seconds in which the first byte of the attempt has to be sent."""
+    """Seconds in which the first byte of the attempt must be sent."""
 
     def covers(self, seconds: float, moment: Moment) -> bool:
-        """Whether the lease lasts for an attempt of up to *seconds* from *moment* on."""
+        """Return whether the lease lasts for an attempt of up to *seconds* from *moment* on."""
         ...
 
     async def renew(self, seconds: float) -> str | None:
-        """Renew the lease for such an attempt; return why that did not work, or ``None``."""
+        """Renew the lease for an attempt of up to *seconds*; return why that failed, or ``None``."""
         ...
 
     def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
-        """Return why no attempt of up to *seconds* by a token of *seller* may begin at *moment*, or ``None``."""
+        """Return why no attempt of up to *seconds* may begin at *moment* with a token of *seller*, or ``None``."""
         ...
 
 
 class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
-    """One run of an intent: its deadline, its credential, and what its attempts have come to so far."""
+    """One run of an intent: its deadline, its credential, and the outcomes of its attempts so far."""
 
     credential: Credential
     gate: Gate | None = None
     history: History = field(default_factory=History)
-    """What the failures have shown."""
+    """The failures so far."""
     deadline: Deadline = cast("Deadline", None)
-    """Begun by `run`, or by the inline attempt."""
+    """Set by `run`, or by the inline attempt."""
     sent_at: float = 0.0
-    """When the attempt under way was sent, in seconds since the epoch."""
+    """When the current attempt was sent, in seconds since the epoch."""
     send_within: float = inf
-    """Seconds in which the first byte of the attempt has to be sent: then its key, or its record, is too old."""
+    """Seconds in which the first byte of the attempt must be sent. After them, its key or its record is too old."""
     fresh: bool = False
-    """Send on a fresh connection: an earlier one has brought a response to another request."""
+    """Whether to use a fresh connection: an earlier one has delivered a response to another request."""
     last: Failed | None = None
-    """The latest failure that observers and the log were told of."""
+    """The latest failure that was reported to the observers and the log."""
     last_response: Response | None = None
-    """The response that ended a call behind a gate, if it failed with one."""
+    """The response that ended a call behind a gate, if the call failed with a response."""
     first: Awaitable[Response] | None = None
-    """Returns the response to the inline attempt, or raises the error that it ended with, if one was made."""
+    """Returns the response to the inline attempt or raises its error. `None` without an inline attempt."""
 
     async def run(self) -> Result[R]:
-        """Make the attempts, and return their result or raise the one error that is true.
+        """Make the attempts, and return their result or raise the one true error.
 
         Raises:
-            PaymentsError: What `final_error` says.
+            PaymentsError: The error of `final_error`.
         """
         state = self.state
         if self.first is None:
@@ -106,13 +106,13 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             outcome = await self._attempt()
             if isinstance(outcome, Failed):
                 outcome = await self._retry(outcome)
-            elif state.budgets.remaining:  # Nearly always all of them are full, and none is kept.
+            elif state.budgets.remaining:  # Usually empty: only budgets that are not full are kept.
                 state.budgets.deposit(self.seller_key, self.operation.retry)
         except asyncio.CancelledError as cancelled:
             state.deadlines.remove(self.deadline)
             await cancelled_again(cancelled, self._warn_of_doubt())
             raise
-        except BaseException as error:  # The program ends, or its event loop is gone, or there is a defect.
+        except BaseException as error:  # The program ends, its event loop is gone, or this is a bug.
             if (note := self._warn_of_doubt()) is not None:
                 error.add_note(note)
             raise
@@ -123,12 +123,12 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         try:
             raise self._final_error(outcome)
         finally:
-            del outcome, self.deadline  # Else its traceback would keep the error itself, and the task.
+            del outcome, self.deadline  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
 
     # --- for each attempt ----------------------------------------------------------------------------------------
 
     async def _attempt(self) -> Result[R] | Failed:
-        """Make one attempt, and note its failure: until the next one, only the deadline of the whole call holds."""
+        """Make one attempt and record its failure. Until the next attempt only the call's total deadline applies."""
         state, operation, credential, deadline = self.state, self.operation, self.credential, self.deadline
         try:
             needs_token = self.first is None and operation.authenticated and credential.signer is None
@@ -147,7 +147,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         return outcome
 
     async def _renewed(self, token: Awaitable[None]) -> None:
-        """Wait for another *token*, and tell the observers if the seller has to authorize again."""
+        """Wait for another *token*, and tell the observers if the seller must authorize again."""
         auth = self.settings.auth
         if isinstance(auth, RefreshingToken):
             self.state.refreshing.add(auth)
@@ -157,9 +157,9 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             events.notify_if_token_revoked(self)
 
     async def _next_attempt(self) -> Result[R] | Failed:
-        """Make a further attempt, if there may be one, with the time of its own."""
+        """Make a further attempt with its own time limit, unless the task was cancelled."""
         if self.deadline.cancelled_by_others():
-            raise asyncio.CancelledError  # The transport has swallowed it; nothing more is sent for this task.
+            raise asyncio.CancelledError  # The transport swallowed the cancellation; this task sends nothing more.
         self.state.deadlines.restart(self.deadline)
         return await self._attempt()
 
@@ -174,7 +174,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         try:
             work = first or state.transport.send(cast("Request", request))
             response = await self.deadline.bound(work, may_be_late=True)
-            # In here, since a transport of one's own may return something that is no Response.
+            # Inside the `try`: a user's transport may return something that is not a Response.
             accepted = _OK <= response.status < _REDIRECTION
             response = self.credential.mask_request_id(response, body)
         except BaseException as error:
@@ -188,15 +188,15 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             flow.release(permit, "served")
             return await self._accept(response)
         outcome = self._judge_response(response)
-        # One that nobody can read means what its status says.
+        # If the error body is unreadable, the status code alone decides.
         kind = outcome.kind if isinstance(outcome, Rejected) else classify_status(response.status)
         flow.release(permit, _SERVICE.get(kind, "served"), outcome.retry_after)
         return outcome
 
     async def _permitted_request(self, flow: Flow) -> tuple[Permit, Request]:
-        """Wait for a permit, and return the signed request of the attempt that begins with it."""
+        """Wait for a permit, and return the signed request of the attempt that uses it."""
         operation, credential = self.operation, self.credential
-        # Requests for tokens wait for no permit: those that wait for the token may have it.
+        # Token requests need no permit: calls that wait for the token may hold them all.
         permit = flow.try_acquire(self.seller_key) if operation.authenticated else NO_PERMIT
         permit = permit or await self._wait_for_permit(flow)
         try:
@@ -218,7 +218,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         return permit, request
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
-        """Wait for the seller's limits to allow one request; the time of the attempt begins after that."""
+        """Wait until the seller's limits allow one request. The attempt's time limit begins after that."""
         state, deadline, admitted = self.state, self.deadline, False
         state.deadlines.reset(deadline, deadline.total)
         since = state.clock.monotonic()
@@ -234,17 +234,17 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         return permit
 
     async def _ensure_may_send(self) -> None:
-        """Send nothing more of a closed client, with a key that may be forgotten, or that the journal forbids."""
+        """Raise if the client is closed, the platform may have forgotten the key, or the journal forbids sending."""
         if self.state.closed:
             raise verdicts.client_closed()
         if self.intent.key is not None and self.history.first_sent is not None:
             self.send_within = self.history.key_lasts(self.state.clock)
-            if self.send_within <= 0:  # The machine may have slept through the pause, or the refresh, and longer.
+            if self.send_within <= 0:  # The machine may have been suspended during a pause or a refresh.
                 raise not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
         if (gate := self.gate) is not None:
             clock, credential = self.state.clock, self.credential
             moment = clock.monotonic(), clock.now()
-            # Our own deadline may cut the attempt earlier, but what was cut may still arrive.
+            # The attempt counts in full: a request that our deadline cuts off may still arrive later.
             seconds = max(self.deadline.when - moment[0], self.settings.timeout.attempt or 0.0)
             if not gate.covers(seconds, moment):
                 try:
@@ -253,19 +253,19 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
                     reason = f"{expired} while the journal was asked"
                 if reason is not None:
                     raise not_attempted(reason)
-                moment = clock.monotonic(), clock.now()  # The machine may have slept meanwhile.
+                moment = clock.monotonic(), clock.now()  # The machine may have been suspended meanwhile.
             seller = user_id(credential.token) if credential.signer is None else self.settings.account
             if (reason := gate.why_not(seconds, seller or "", moment)) is not None:
                 raise not_attempted(reason)
             self.send_within = gate.left
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
-        """Return *request* with its signature, which is a step of the attempt like any other."""
+        """Return *request* with its signature. Signing is a step of the attempt."""
         try:
             signed = await self.credential.sign(request, signer, self.deadline, self.sent_at, self.operation.key_header)
-            await self._ensure_may_send()  # To sign it may have taken long.
+            await self._ensure_may_send()  # Signing may have taken long.
         except Stopped as stopped:
-            stopped.outcome = structs.replace(stopped.outcome, attempted=True)  # Observers were told that it begins.
+            stopped.outcome = structs.replace(stopped.outcome, attempted=True)  # Observers know of it already.
             raise
         except BaseException as error:
             self._record(Unsent(reason=verdicts.interrupted(error)))
@@ -277,22 +277,22 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
     # --- the response --------------------------------------------------------------------------------------------
 
     async def _accept(self, response: Response) -> Result[R] | Failed:
-        """Return the result of a 2xx, if it is one that can be trusted."""
+        """Return the result of a 2xx response, if the response can be trusted."""
         strict = self.settings.strict and self.operation.retry not in SINGLE_USE
         if not self.operation.writes and may_take_long(response):
-            self.state.deadlines.reset(self.deadline, inf)  # The response is here: what is left cannot hang.
+            self.state.deadlines.reset(self.deadline, inf)  # The whole response is here, so decoding it cannot hang.
         try:
             value, anomalies, mismatch = await read_response(self.intent, response, strict=strict)
         except asyncio.CancelledError as error:
             events.report(self, response, Unanswered(reason=verdicts.interrupted(error)))
             raise
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not cost the caller the key of what was done
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the caller the key of a write
             failure = verdicts.not_decoded(response, error)
         else:
             if anomalies:
                 events.anomalies_found(self.operation.name, anomalies)
             if mismatch is None:
-                if self.settings.observers or events.logger.isEnabledFor(DEBUG):  # Nearly always nobody listens.
+                if self.settings.observers or events.logger.isEnabledFor(DEBUG):  # Usually there is no observer.
                     events.report(self, response)
                 return Result(
                     value=value,
@@ -304,7 +304,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
                     raw=response.body,
                     idempotency_key=self.intent.key,
                 )
-            # With `strict`, the next response would break the contract in the same way.
+            # With `strict`, the next response would break the contract the same way.
             failure = Unanswered(reason=mismatch, response=response, permanent=bool(anomalies) and strict)
         self.fresh = True
         self.state.discard(response)
@@ -313,7 +313,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
     # --- after a failure -----------------------------------------------------------------------------------------
 
     def _judge_error(self, error: BaseException) -> Failed | None:
-        """Return what it means that no response came; `None` if *error* has nothing to do with the request."""
+        """Return what a missing response means; `None` if *error* has nothing to do with the request."""
         ran_out = str(error) if isinstance(error, Expired) else None
         cause = error.__cause__ if isinstance(error, Expired) and error.__cause__ is not None else error
         outcome = verdicts.no_response(cause, ran_out, cancelled=self.deadline.task.cancelling() > 0)
@@ -329,12 +329,12 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         if isinstance(outcome, Rejected) and operation.writes:
             error = outcome.error
             if not operation.documents(error.status, error.code):
-                # An error names no request: what the contract does not know may be the response to another.
+                # An error body names no request, so an undocumented error may be the response to another request.
                 self.state.discard(response)
         return outcome
 
     def _record(self, failure: Failed) -> None:
-        """Take *failure* into account, and tell the observers and the log of it; once."""
+        """Add *failure* to the history, and report it once to the observers and the log."""
         if failure is not self.last:
             self.last = failure
             self.history.record(failure, self.sending, self.sent_at)
@@ -344,7 +344,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         return verdicts.next_step(self.operation.retry, failure, self.history, self.settings.retry)
 
     async def _retry(self, first: Failed) -> Result[R] | Failed:
-        """Go on after the *first* failure, until an attempt succeeds or no further one is allowed."""
+        """Go on after the *first* failure, until an attempt succeeds or no further attempt is allowed."""
         state, deadline, policy = self.state, self.deadline, self.settings.retry
         if self.gate is not None and policy.retry_unkeyed:
             policy = structs.replace(policy, retry_unkeyed=False)  # A record without a key is never sent twice.
@@ -357,18 +357,18 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             return Unsent(reason=str(expired))
 
     def _warn_of_doubt(self) -> str | None:
-        """Warn of a write that is cut off in doubt; before any wait, as a loop that stops may have no further turn."""
+        """Warn that a write was cut off in doubt, before any wait: a stopping loop may not run this task again."""
         if not (self.operation.writes and self.history.ambiguous_attempts):
             return None
         events.warn_outcome_unknown(self, "cancelled when it may have been sent")
         return f"{self.operation.name} may have been sent, with idempotency_key={self.intent.key!r}"
 
     def _final_error(self, last: Failed) -> PaymentsError:
-        """Return the one error that is true of the call."""
+        """Return the one true error of the call."""
         own_key, journaled = self.intent.has_own_key, self.gate is not None and self.attempts > 0
         error = verdicts.final_error(self.operation, last, self.history, own_key=own_key, journaled=journaled)
         error.attempts, error.idempotency_key = self.attempts, self.intent.key
-        # By its traceback and this call, a kept error would keep itself, and without a journal the response.
+        # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles). A journal needs the response.
         self.last, self.last_response = None, None if self.gate is None else last.response
         if isinstance(error, OutcomeUnknown):
             events.warn_outcome_unknown(self, last.reason)

@@ -1,4 +1,4 @@
-"""`client.map`: one call for each of many items, a few at a time."""
+"""`client.map`: one call for each item, with a limit on the calls in flight."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
@@ -20,17 +20,17 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
     """The outcome of one item of `client.map`."""
 
     item: T
-    """The item, as it was given."""
+    """The item, as it was passed."""
     error: PaymentsError | None = None
-    """Why the call failed; `None` if it did not."""
+    """The error of the call. `None` if it succeeded."""
     _value: R | UnsetType = UNSET
 
     @property
     def value(self) -> R:
-        """What the function returned.
+        """The value that the function returned.
 
         Raises:
-            PaymentsError: `error`, if there is one.
+            PaymentsError: The call failed. This is `error`.
         """
         if self.error is not None:
             raise self.error
@@ -52,10 +52,10 @@ def concurrent_map(
 async def _outcomes(
     function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], concurrency: int, *, ordered: bool
 ) -> AsyncGenerator[MapOutcome[T, R], None]:
-    #: The calls that are under way, or have ended and were not yielded yet: a slow consumer holds up the reader.
+    #: The calls that run, or have ended but were not yielded yet. So a slow consumer holds back the reader.
     calls: dict[asyncio.Task[R], T] = {}
     free = asyncio.Semaphore(concurrency)
-    #: The next call to yield, by the order of the items, or of the ends; `None` when no more of them begin.
+    #: The next call to yield, in the order of the items or in the order in which calls end; `None` once all have begun.
     next_calls: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
 
     async def begin_calls() -> None:
@@ -89,7 +89,7 @@ async def _outcomes(
 
 
 async def _items_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T, None]:
-    """Yield *items*, and close an async generator in the end."""
+    """Yield *items*, and close the source in the end if it is an async generator."""
     if not isinstance(items, AsyncIterable):
         for item in items:
             yield item
@@ -108,6 +108,6 @@ async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
 
 
 def _outcome(item: T, call: asyncio.Task[R]) -> MapOutcome[T, R]:
-    """Return the outcome of the *call* for *item*; raise an error that is no `PaymentsError`."""
-    error = call.exception()  # Raised and caught, it would hold this frame, and so the call, and itself.
+    """Return the outcome of the *call* for *item*; raise an error that is not a `PaymentsError`."""
+    error = call.exception()  # Raising and catching it would make a reference cycle (CONTRIBUTING: cycles).
     return MapOutcome(item, error) if isinstance(error, PaymentsError) else MapOutcome(item, _value=call.result())

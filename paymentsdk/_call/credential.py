@@ -1,4 +1,4 @@
-"""What the requests of a call are authenticated with: a bearer token that may be refreshed, or signatures."""
+"""The credential of a call: a bearer token that may be refreshed, or a signer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.runtime import Runtime
 
-#: Bytes of a header that are no text stay as the transport has them.
+#: Header bytes that are not text stay as the transport returned them.
 _NOT_TEXT = "surrogateescape"
 #: The platform's user id is the last part of an access token (4.1).
 _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
 
 
 def user_id(token: str | None) -> str | None:
-    """Return the platform's user id in *token*, or `None` if it names none."""
+    """Return the platform's user id in *token*, or `None` if it has none."""
     found = None if token is None else _USER_ID.match(token)
     return found and found[1]
 
@@ -45,10 +45,11 @@ def _is_of_another_seller(token: str, before: str) -> bool:
 def _check_seller(token: str | None, first: str | None) -> str | None:
     """Return the first token that names the seller: *first*, or *token* if there was none.
 
-    The same key would be a second order, and the rows of the next page those of somebody else.
+    A call must not change its seller: the same key would create a second order, and the next page would have another
+    seller's rows.
 
     Raises:
-        RequestInvalid: *token* is of another seller: somebody has put another pair into the store.
+        RequestInvalid: *token* belongs to another seller: another pair was put into the store.
     """
     if token is None or token is first:
         return first
@@ -60,38 +61,38 @@ def _check_seller(token: str | None, first: str | None) -> str | None:
 
 
 class Bearer:
-    """Takes tokens from their source, and looks whether they can stand in a header: at each of them once."""
+    """Takes tokens from their source, and checks once for each token that a header can hold it."""
 
     __slots__ = ("_auth", "_checked", "_first", "_one_seller", "user_id")
 
     def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
         self._auth = auth
         self._checked: str | None = None
-        #: The platform's user id in the token that was taken last; `None` if it names none.
+        #: The platform's user id in the last token; `None` if it has none.
         self.user_id: str | None = None
         self._one_seller = one_seller
-        #: Of one seller, the first token that names it.
+        #: With `one_seller`, the first token that names the seller.
         self._first: str | None = None
 
     def of_one_seller(self) -> Bearer:
-        """Return what takes tokens of one seller from the same source: the first seller that a token names."""
+        """Return a bearer with the same source that accepts only tokens of the first seller that a token names."""
         return self if self._one_seller else Bearer(self._auth, one_seller=True)
 
     def token(self, now: float) -> str | None:
-        """Return the token to use at *now*, or `None` if one has to be waited for.
+        """Return the token to use at *now*, or `None` if the call must wait for one.
 
         Raises:
-            RequestInvalid: It cannot be sent.
-            Exception: Whatever its source raises.
+            RequestInvalid: The token cannot be sent.
+            Exception: The source of the tokens raised it.
         """
         token = self._auth.token(now)
         return token if token is self._checked else self._check(token)
 
     async def refresh(self, before: str | None, exchange: Exchange, now: float, *, was_rejected: bool) -> str | None:
-        """Return another token than the one *before*, if that *was_rejected*; `None` if there can be none.
+        """Return another token if *before* was rejected, or else any token; `None` if the client cannot get one.
 
         Raises:
-            RequestInvalid: It cannot be sent.
+            RequestInvalid: The token cannot be sent.
         """
         return self._check(await self._auth.renew(before if was_rejected else None, exchange, now))
 
@@ -107,40 +108,40 @@ class Bearer:
 
 
 class Credential(HiddenRepr, Struct, eq=False):
-    """What the attempts of one call are authenticated with."""
+    """The credential of the attempts of one call."""
 
     bearer: Bearer
     signer: Signer | None
-    """Signs the attempts, where no token does."""
+    """Signs the attempts. `None` if they have a token."""
     exchange: Exchange
     header_secrets: tuple[str, ...] = ()
-    """What may be a credential in the header fields that the client or the caller adds."""
+    """Values that may be credentials, in the header fields that the client or the caller adds."""
     token: str | None = None
-    """The bearer token of the attempt, or of the one before while another is waited for. It is in no variable of a
-    function that waits: tracebacks can show those."""
+    """The bearer token of the attempt. While the call waits for another token, it is still the old one. No variable of
+    a function that waits holds it, as tracebacks can show variables."""
     first: str | None = None
-    """The first token that names the seller, of those before: no attempt is made as another seller."""
+    """The first earlier token that names the seller: no attempt is made for another seller."""
     signature: tuple[str, ...] = ()
-    """The values of the header fields that the attempt was signed with."""
+    """The values of the header fields that sign the attempt."""
     refreshed: bool = False
-    """Whether a rejected token was to be refreshed; the next rejection is final."""
+    """Whether the call has tried to refresh a rejected token. The next rejection is final."""
 
     def use_token(self, now: float) -> bool:
-        """Take the token to use at *now*; `False` if one has to be waited for.
+        """Take the token to use at *now*; return `False` if the call must wait for one.
 
         Raises:
-            Stopped: Its source has raised something, or it cannot be sent.
+            Stopped: The source of the tokens raised an exception, or the token cannot be sent.
         """
         try:
             if (token := self.bearer.token(now)) is None:
                 return False
             self._take(token)
-        except Exception as error:  # noqa: BLE001 - a user's source of tokens must not hide that an attempt is in doubt
+        except Exception as error:  # noqa: BLE001 - a user's token source must not hide that an attempt is in doubt
             raise no_token(error) from None
         return True
 
     def _take(self, token: str | None) -> None:
-        """Use *token* after the one before, if that is of the same seller."""
+        """Use *token* from now on, if it belongs to the same seller."""
         if self.token is not None:
             self.first = _check_seller(self.token, self.first)
         if self.first is not None:
@@ -149,22 +150,22 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     @property
     def can_refresh(self) -> bool:
-        """Whether there may be another after a rejection."""
+        """Whether another token may follow a rejection."""
         return not self.refreshed and self.token is not None
 
     def secrets(self, body: object) -> list[str]:
-        """Return what nothing may show of a request with *body*."""
+        """Return the secrets of a request with *body*, which must not be shown."""
         found = [*self.header_secrets, *(self.signature if self.token is None else [self.token])]
         return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
 
     def mask_request_id(self, response: Response, body: object) -> Response:
-        """Return *response* with no secret of the request in its request id, which goes to logs, errors and metrics."""
+        """Return *response* with the request's secrets masked in its request id, which logs and errors show."""
         echoed, token = header(response.headers, "X-Request-Id"), self.token
-        # Nothing that is shorter can have the token in it, in whatever form.
+        # A shorter text cannot contain the token in any form.
         if echoed is None or (
             token is not None and len(echoed) < len(token) and not self.header_secrets and not can_hold_secrets(body)
         ):
-            return response  # Nearly always.
+            return response  # The usual case.
         masked_id = scrub(echoed.encode(errors=_NOT_TEXT), self.secrets(body)).decode(errors=_NOT_TEXT)
         if masked_id == echoed:
             return response
@@ -172,10 +173,10 @@ class Credential(HiddenRepr, Struct, eq=False):
         return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
 
     async def obtain(self, runtime: Runtime, deadline: Deadline) -> None:
-        """Obtain a token where none is at hand; there is none afterwards if the client has no way to get one.
+        """Obtain a token if none is at hand. The token stays `None` if the client has no way to get one.
 
         Raises:
-            Stopped: That failed.
+            Stopped: The token could not be obtained.
         """
         clock = runtime.clock
         try:
@@ -183,16 +184,16 @@ class Credential(HiddenRepr, Struct, eq=False):
         except Stopped as stopped:
             if not stopped.outcome.timed_out or clock.monotonic() >= deadline.total:
                 raise
-            # It took longer than an attempt may. If it was early, the live token will do.
+            # The refresh took longer than an attempt may. If it was an early refresh, the current token is still valid.
             runtime.deadlines.restart(deadline)
             if not self.use_token(clock.now()):
                 raise
 
     async def replace(self, rejection: Rejected, operation: str, runtime: Runtime, deadline: Deadline) -> None:
-        """Obtain another token than the rejected one, once for each call.
+        """Obtain another token after a rejection, once per call.
 
         Raises:
-            Stopped: With *rejection*, where there can be no other token; or with what kept the client from getting it.
+            Stopped: The client has no other token to use, and the outcome is *rejection*; or the refresh failed.
         """
         self.refreshed = True
         try:
@@ -208,7 +209,7 @@ class Credential(HiddenRepr, Struct, eq=False):
             raise Stopped(rejection)
 
     async def _refresh(self, runtime: Runtime, deadline: Deadline, *, was_rejected: bool) -> None:
-        """Obtain another token, within the time of the attempt; it is `None` if the client has no way to get one."""
+        """Obtain another token, within the time of the attempt. It is `None` if the client has no way to get one."""
         try:
             before = masked(self.token)
             renewed = self.bearer.refresh(before, self.exchange, runtime.clock.now(), was_rejected=was_rejected)
@@ -221,11 +222,11 @@ class Credential(HiddenRepr, Struct, eq=False):
     async def sign(self, request: Request, signer: Signer, deadline: Deadline, now: float, key_header: str) -> Request:
         """Return *request* with the header fields of its signature.
 
-        Something in them that cannot stand in a header, or is not theirs to set, is a failure: with another key, in
-        *key_header*, an attempt would be another request.
+        A field that cannot be sent, or that a signer must not set, is a failure: with another key in *key_header*, an
+        attempt would be another request.
 
         Raises:
-            Stopped: There is no signature.
+            Stopped: The request could not be signed.
         """
         try:
             signed = signer.sign(request, now)
@@ -240,6 +241,6 @@ class Credential(HiddenRepr, Struct, eq=False):
         return structs.replace(request, headers=merged(request.headers, masked_values(checked)))
 
     def _timed_out(self, reason: str, *, attempted: bool) -> Failed:
-        # "Not sent" would be wrong of a request that was rejected.
+        # "Not sent" would be wrong for a request that was sent and rejected.
         cause = RefreshFailed(reason) if self.refreshed else None
         return Unsent(reason=reason, cause=cause, timed_out=True, permanent=True, attempted=attempted)

@@ -1,7 +1,7 @@
-"""How long things may take, and the deadlines of all calls in flight, with one timer.
+"""Timeouts, and the deadlines of all calls in flight with one timer.
 
 A timer per call (``asyncio.timeout``, or the three that aiohttp would start) costs more than the rest of the engine.
-Here a call puts itself on a list, and one timer fires for the nearest deadline on it. As long as calls end in time,
+Instead, a call adds its deadline to a set, and one timer fires for the nearest deadline. As long as calls end in time,
 that is about one timer per timeout, not one per call.
 """
 
@@ -17,24 +17,24 @@ from paymentsdk._validate import check_seconds
 
 T = TypeVar("T")
 
-#: Seconds between two firings at least, so that ten thousand calls that hang are not looked through ten thousand times.
+#: The least seconds between two firings: ten thousand calls that hang must not be searched ten thousand times.
 REST = 0.005
 
 
 class Timeout(Struct, frozen=True):
-    """How long things may take, in seconds: above 0 and at most 86,400, or ``None`` for no bound."""
+    """Time limits in seconds: above 0 and at most 86,400, or ``None`` for no limit."""
 
     total: float | None = 60.0
-    """The whole call, 60 s by default, as a true deadline: the wait for a connection, every attempt to its last byte,
-    the pauses between them, and the wait for a token that is refreshed. Each page of a search is a call. Of a write
-    with `once=` it bounds the attempts; the waits for the journal, and for another call of this client with the same
-    name, come on top. So does the decoding of a large page."""
+    """The whole call, 60 s by default. This is a true deadline: it covers the wait for a connection, every attempt to
+    its last byte, the pauses between attempts, and the wait for a token refresh. Each page of a search is a call. With
+    `once=` it limits the attempts of a write. The waits for the journal, and for another call of this client with the
+    same name, come on top. The decoding of a large page comes on top, too."""
     attempt: float | None = 30.0
-    """One attempt, to the last byte of its response, 30 s by default. The wait for a first token and
-    the signature are of it, the wait for a permit of `flow` is not."""
+    """One attempt, to the last byte of its response, 30 s by default. It includes the wait for a first token and the
+    signature, but not the wait for a permit of `flow`."""
     connect: float | None = 5.0
-    """The wait for a connection, from the pool or a new one; 5 s by default. When it runs out, nothing has been
-    sent. For a key that was sent before, it also ends 23 hours after the first time."""
+    """The wait for a pooled or new connection, 5 s by default. If it expires, nothing was sent. For a key that was sent
+    before, it also ends 23 hours after the key was first sent."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -44,11 +44,11 @@ class Timeout(Struct, frozen=True):
 
 
 class RefreshTimeout(Timeout, frozen=True):
-    """That of a token refresh, which the caller knows as `refresh_timeout`: `total`, and half of it an attempt."""
+    """The time limit of a token refresh, set as `refresh_timeout`: `total`, and half of it per attempt."""
 
 
 def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
-    """Return when an attempt that begins *now* has to end: the call ends at the *deadline*."""
+    """Return when an attempt that begins *now* must end, in a call that ends at *deadline*."""
     limit = timeout.attempt
     return deadline if limit is None or now + limit > deadline else now + limit
 
@@ -56,33 +56,33 @@ def end_of_attempt(timeout: Timeout, now: float, deadline: float) -> float:
 def connect_timeout(timeout: Timeout, left: float) -> float:
     """Return how long an attempt that has *left* seconds may wait for a connection.
 
-    That has to end before the attempt does: what is cut off after it may have been sent.
+    The wait must end before the attempt does: an attempt that is cut off after the wait may have been sent.
     """
     connect = timeout.connect
     return 0.9 * left if connect is None else min(connect, 0.9 * left)
 
 
 class Expired(Exception):  # noqa: N818 - it never leaves the call
-    """Our own deadline ended a wait. Its cause is what the awaited thing has raised."""
+    """Our own deadline ended a wait. Its cause is the exception that the awaited work raised."""
 
 
 class Deadline(Struct, eq=False):
-    """The deadline of one task: of a call, and of the attempt under way."""
+    """The deadline of one task: of a call, and of its current attempt."""
 
     task: asyncio.Task[object]
     when: float
     cancelling: int
-    """How many cancellations were under way when it was set."""
+    """How many cancellations were pending when it was set."""
     total: float
-    """When the call has to end, however many attempts it makes."""
+    """When the call must end, after any number of attempts."""
     timeout: Timeout
-    """Where the deadlines come from."""
+    """The time limits that the deadlines come from."""
     expired: bool = False
-    """The task was cancelled by its deadline, and by nobody else."""
+    """Whether this deadline has cancelled the task."""
 
     @property
     def ran_out(self) -> str:
-        """Say which bound it is that ends the wait, as the caller has set it."""
+        """The time limit that ended the wait, in words, as the caller has set it."""
         timeout, attempt = self.timeout, self.when < self.total
         if isinstance(timeout, RefreshTimeout):
             return f"the time ran out ({'half of ' * attempt}refresh_timeout={timeout.total:g} s)"
@@ -90,9 +90,9 @@ class Deadline(Struct, eq=False):
         return f"the time ran out (timeout.{name}={getattr(timeout, name):g} s)"
 
     def uncancel(self) -> bool:
-        """Take back the cancellation under way, if it is this deadline's; return whether it was.
+        """Take back the pending cancellation if it is this deadline's; return whether it was.
 
-        A cancellation by someone else, at the same moment or before, is not ours to swallow.
+        A cancellation by other code, at the same moment or before, is left in place.
         """
         if not self.expired:
             return False
@@ -102,16 +102,16 @@ class Deadline(Struct, eq=False):
     async def bound(
         self, work: Awaitable[T], undo: Callable[[T], object] | None = None, *, may_be_late: bool = False
     ) -> T:
-        """Await *work* until this deadline. Only here a cancellation of ours is taken back.
+        """Await *work* until this deadline. Only this method takes back our own cancellation.
 
         Args:
-            work: What is awaited. It may swallow a cancellation, or make another error of it.
-            undo: Is called with what *work* returns in spite of a cancellation.
-            may_be_late: Whether that counts all the same: a response does.
+            work: The awaitable. It may swallow a cancellation, or turn it into another error.
+            undo: Called with the result of *work* if *work* returns despite a cancellation.
+            may_be_late: Whether such a late result counts. A response does.
 
         Raises:
-            Expired: This deadline ended the wait; it says which bound of time that was.
-            asyncio.CancelledError: Somebody else has cancelled the task.
+            Expired: This deadline ended the wait. The error names the time limit.
+            asyncio.CancelledError: Other code has cancelled the task.
         """
         try:
             result = await work
@@ -132,7 +132,7 @@ class Deadline(Struct, eq=False):
         return result
 
     def cancelled_by_others(self) -> bool:
-        """Whether somebody else has cancelled the task since the deadline was set."""
+        """Return whether other code has cancelled the task since the deadline was set."""
         return self.task.cancelling() - self.expired > self.cancelling
 
 
@@ -148,7 +148,7 @@ class Deadlines:
         self._timer: Alarm | None = None
 
     def add(self, timeout: Timeout, now: float, loop: asyncio.AbstractEventLoop | None = None) -> Deadline:
-        """Cancel the current task (of *loop*, if given) when *timeout* runs out from *now*, unless it is removed."""
+        """Cancel the current task (of *loop*, if given) when *timeout* expires after *now*, unless removed before."""
         task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a call has to run inside a task")
@@ -162,20 +162,20 @@ class Deadlines:
         return deadline
 
     def reset(self, deadline: Deadline, when: float) -> None:
-        """Give *deadline* another deadline."""
+        """Move *deadline* to another time."""
         deadline.when = when
-        self._live.add(deadline)  # It has left the list if it fired for an earlier deadline.
+        self._live.add(deadline)  # It left the set if it fired for an earlier time.
         if when < self._next:
             self._schedule(when)
 
     def restart(self, deadline: Deadline) -> float:
-        """Set *deadline* to the end of an attempt that begins now, and return the time."""
+        """Set *deadline* to the end of an attempt that begins now, and return the current time."""
         now = self._clock.monotonic()
         self.reset(deadline, end_of_attempt(deadline.timeout, now, deadline.total))
         return now
 
     def remove(self, deadline: Deadline) -> None:
-        """Forget *deadline*: its call is over."""
+        """Remove *deadline*: its call has ended."""
         self._live.discard(deadline)
 
     def close(self) -> None:
@@ -204,14 +204,14 @@ class Deadlines:
 
 
 async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -> None:
-    """Wait one turn for anyio to cancel once more, and add *note* to the error that goes on.
+    """Wait one turn for anyio to cancel once more, and add *note* to the error that propagates.
 
-    A cancel scope of anyio cancels at every wait, and knows its own cancellation by the message of the error. That
-    message may be lost by now: a transport may raise an error of its own for a cancellation, or swallow it, or our
-    deadline may have come first. What the scope raises in this turn has the message.
+    A cancel scope of anyio cancels at every wait, and recognizes its own cancellation by the message of the error. That
+    message may be lost by now: the transport may have raised another error or swallowed the cancellation, or our
+    deadline may have come first. The error that the scope raises in this turn has the message.
 
     Raises:
-        asyncio.CancelledError: Such a one, in place of *cancelled*.
+        asyncio.CancelledError: The new cancellation, instead of *cancelled*.
     """
     try:
         await asyncio.sleep(0)
@@ -221,4 +221,4 @@ async def cancelled_again(cancelled: asyncio.CancelledError, note: str | None) -
     finally:
         if note is not None:
             cancelled.add_note(note)
-        del cancelled  # It would hold itself, by its traceback and this frame, and all of the call with it.
+        del cancelled  # Breaks a reference cycle that holds the whole call (CONTRIBUTING: cycles).

@@ -1,7 +1,8 @@
 """`Engine` makes the calls of a client; each copy of the client has an engine of its own.
 
-`Engine.call` checks a request (`intent.py`) and carries it out (`call.py`), as a record of the journal if it has a name
-(`journal/_run.py`). `Engine.value` is for the methods of the resources: it makes the first attempt inline (`plan.py`).
+`Engine.call` checks a request (`intent.py`) and carries it out (`call.py`). If the call has a name, it does so as a
+record of the journal (`journal/_run.py`). The methods of the resources use `Engine.value`, which makes the first
+attempt inline (`plan.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """A client, a resource or a search: it makes calls with an engine, and can be copied for another."""
+    """A client, a resource or a search: it makes calls with an engine, and can be copied for another engine."""
 
     _engine: Engine
 
@@ -48,7 +49,7 @@ class Caller(Protocol):
 
 
 class Engine:
-    """Makes calls with the settings of a client, or of a copy of it, and the `Runtime` that all of them share."""
+    """Makes calls with the settings of a client or of its copy. All of them share one `Runtime`."""
 
     def __init__(
         self, runtime: Runtime, settings: Settings, *, origin: Settings | None = None, bearer: Bearer | None = None
@@ -57,11 +58,11 @@ class Engine:
         self.settings = settings
         #: The settings of the client, if this is the engine of a copy.
         self.origin = origin
-        # Whom the calls are for: the name of the account, or what identifies its auth scheme.
+        # Identifies the seller: the name of the account, or else the identity of the auth scheme.
         self._seller_key = Seller(settings.auth) if settings.account is None else settings.account
         self._signer, tokens = signer_or_tokens(settings.auth)
         self._bearer = Bearer(tokens) if bearer is None else bearer
-        #: The plans of the operations that were called; `None` for an operation whose calls take the general way.
+        #: The plans of the operations called so far; `None` for an operation that cannot be inline.
         self._plans: dict[object, Plan[Any, Any] | None] = {}
 
     def copy(self, settings: Settings, *, bearer: Bearer | None = None) -> Engine:
@@ -69,7 +70,7 @@ class Engine:
         return Engine(self.runtime, settings, origin=self.origin or self.settings, bearer=bearer)
 
     def changed(self, options: CallOptions) -> Engine:
-        """Return an engine with other *options*, whose credentials are masked in place.
+        """Return an engine with other *options*, and mask their credentials in place.
 
         Raises:
             RequestInvalid: An option is invalid.
@@ -77,11 +78,11 @@ class Engine:
         return self.copy(self.settings.changed(options))
 
     def for_one_seller(self) -> Engine:
-        """Return an engine that takes no token of another seller than its first token names."""
+        """Return an engine that accepts only tokens of the seller that its first token names."""
         return self.copy(self.settings, bearer=self._bearer.of_one_seller())
 
     async def call(self, operation: Operation[B, R], body: B | None = None, **arguments: object) -> Result[R]:
-        """Carry out *operation*, and return its value with everything that is known about the call.
+        """Carry out *operation*, and return its value with all that is known about the call.
 
         See `PaymentsClient.call` for the arguments and the errors.
         """
@@ -94,7 +95,7 @@ class Engine:
             raise
 
     async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
-        """Carry out *operation* with any *arguments* of `call`, and return its value alone."""
+        """Carry out *operation* with any *arguments* of `call`, and return only its value."""
         begin = cast("Callable[..., Awaitable[Result[R]]]", self._begin)
         try:
             return (await begin(operation, body, **arguments)).value
@@ -116,7 +117,7 @@ class Engine:
         headers: Mapping[str, str] | None = None,
         **path: PathValue,
     ) -> Awaitable[Result[R]]:
-        """Check what the caller gives, and return what carries it out."""
+        """Check what the caller passes, and return an awaitable that carries it out."""
         headers = masked_values(headers) if headers else headers
         intent = make_intent(
             operation,
@@ -139,7 +140,7 @@ class Engine:
         return observed(call, call.run) if self.settings.observers else call.run()
 
     async def value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
-        """Carry out *operation*, and return its value alone.
+        """Carry out *operation*, and return only its value.
 
         Raises:
             PaymentsError: The same errors as from `call`.
@@ -153,7 +154,7 @@ class Engine:
                 return await self.general_value(operation, body, path)
             try:
                 response = await begun.response
-            except BaseException as error:  # noqa: BLE001 - the call says what it means
+            except BaseException as error:  # noqa: BLE001 - the call decides what it means
                 call = plan.call(begun, error.with_traceback(None))
             finally:
                 begun.end()
@@ -163,14 +164,14 @@ class Engine:
                     return value
                 call = plan.call(begun, response)
                 del response
-            del begun  # By its traceback, an error would hold the task that it ends, and the response.
+            del begun  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
             return (await call.run()).value
         except PaymentsError as error:
             error.account, error.operation = self.settings.account, error.operation or operation.name
             raise
 
     def _plan(self, operation: Operation[B, R]) -> Plan[B, R] | None:
-        """Make the plan of *operation*, if its calls need nothing that an inline attempt leaves out."""
+        """Make the plan of *operation*; `None` if its calls need something that an inline attempt leaves out."""
         runtime, plan = self.runtime, None
         if self._signer is None and runtime.platform_clock is None and is_plain(operation, self.settings):
             name = next(iter(operation.path_names), None)
@@ -191,7 +192,7 @@ class Engine:
         return plan
 
     def call_for(self, intent: Intent[B, R], gate: Gate | None = None) -> Call[B, R]:
-        """Return a call that carries out *intent*; its deadline begins when it is run. *gate* may bar its attempts."""
+        """Return a call that carries out *intent*. Its deadline begins when it runs. *gate* may forbid its attempts."""
         secrets = self.settings.header_secrets
         if intent.headers:
             secrets += secret_values(intent.headers)
@@ -206,14 +207,14 @@ class Engine:
     def _exchange(self, refresh_token: str) -> Awaitable[TokenPair]:
         return self.runtime.exchange(self, refresh_token)
 
-    # --- the seller and the time of the platform: for the journal, and for the directory of a reconciliation ----------
+    # --- the seller and the platform's time: for the journal, and for the directory of a reconciliation ---------------
 
     async def seller(self) -> str:
-        """Return the platform's id of the seller, which the token ends with; of a signer, the name of the account.
+        """Return the platform's user id of the seller, from the end of the token; with a signer, the account's name.
 
         Raises:
             NotSent, RefreshFailed: There is no token.
-            RequestInvalid: The token names no user, or the client that signs has no account.
+            RequestInvalid: The token has no user id, or the client signs and has no account.
         """
         if self._signer is not None:
             if self.settings.account is None:
@@ -224,9 +225,10 @@ class Engine:
         return seller
 
     async def user_id(self) -> str | None:
-        """Return the user id in the token, which stays when the token is refreshed; `None` if it has none.
+        """Return the user id in the token, or `None` if the token has none.
 
-        If the token has to be waited for, a read is made for it; two if the first token ends meanwhile.
+        A refresh keeps the user id. If the token must be waited for, this makes a read to get it, and a second read if
+        the first token expires meanwhile.
 
         Raises:
             NotSent, RefreshFailed: There is no token.
@@ -234,7 +236,7 @@ class Engine:
         if self._signer is not None:
             return None
         for reads_left in (2, 1, 0):
-            with suppress(Exception):  # The read that is made for a token says what its source has raised.
+            with suppress(Exception):  # The read below reports what the token source raised.
                 if self._bearer.token(self.runtime.clock.now()) is not None:
                     return self._bearer.user_id
             if reads_left:
@@ -242,10 +244,10 @@ class Engine:
         raise NotSent("there is no token: each token ended before it could be used")
 
     async def learn_time(self) -> None:
-        """Read the platform's time, unless a response has told it in the last 5 minutes.
+        """Learn the platform's time with a read, unless a response has told it in the last 5 minutes.
 
         Raises:
-            NotSent: It could not be read.
+            NotSent: The time could not be read.
             PaymentsError: There is no token.
         """
         clock = self.runtime.platform_clock
@@ -274,7 +276,7 @@ class Recorder(Engine):
     async def call(self, *arguments: Any, **options: Any) -> Result[Any]:  # noqa: ANN401 - those of `Engine.call`
         """See `Engine.call`."""
         result = await self._recorded.call(*arguments, **options)
-        self.results[:] = [result]  # The last alone: a walk may have any number of pages.
+        self.results[:] = [result]  # Only the last: a walk may have any number of pages.
         return result
 
     async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
@@ -292,5 +294,5 @@ def engine_of(caller: Engine | Caller) -> Engine:
 
 
 def of_one_seller(caller: C) -> C:
-    """Return a copy of *caller* that takes no token of another seller than its first token names."""
+    """Return a copy of *caller* that accepts only tokens of the seller that its first token names."""
     return caller._copy(caller._engine.for_one_seller())  # noqa: SLF001 - what a `Caller` is

@@ -1,7 +1,7 @@
-"""How a program learns of its calls while they run: what observers are told (`paymentsdk.events`), and the log.
+"""How a program learns of its calls while they run: the observers (`paymentsdk.events`) and the log.
 
-The log is that of the standard library, under the name ``paymentsdk``: DEBUG for a success, INFO for an attempt that
-failed, WARNING for what a person should look at. What `paymentsdk.events` says of an event holds for a record, too.
+The log uses the standard library's logger ``paymentsdk``: DEBUG for a success, INFO for a failed attempt, WARNING when
+a person should look. The fields of a log record have the same meanings as the fields of the events.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ R = TypeVar("R")
 
 logger = logging.getLogger("paymentsdk")
 
-#: Lines of the log that the anomalies of one response may take: all that are reported, and what counts the rest.
+#: The most log lines for the anomalies of one response: all that are reported, and the line that counts the rest.
 MOST_LINES = MOST_REPORTS + 1
 _NUMBERS = count(1)
-#: What the error of a call means for whoever counts: the first that it is one of.
+#: The outcome of a call for each error: the first class that matches.
 _OUTCOMES: tuple[tuple[type[BaseException], CallOutcome], ...] = (
     (OutcomeUnknown, CallOutcome.UNKNOWN),
     (NoAnswer, CallOutcome.NO_ANSWER),
     (APIError, CallOutcome.REFUSED),
     (PaymentsError, CallOutcome.NOT_SENT),
-    (BaseException, CallOutcome.CANCELLED),  # Also where the program ends: it may have been sent.
+    (BaseException, CallOutcome.CANCELLED),  # Also when the program ends: the request may have been sent.
 )
 
 
 def notify(event: Event, observers: Iterable[Observer]) -> None:
-    """Call *observers* with *event*: whatever one of them raises, the call goes on, and the others are called."""
+    """Call *observers* with *event*. If an observer raises, the others are still called, and the call goes on."""
     for observer in observers:
         try:
             observer(event)
@@ -69,40 +69,40 @@ def notify(event: Event, observers: Iterable[Observer]) -> None:
 
 
 class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
-    """What of a `Call` its observers learn."""
+    """The parts of a `Call` that its observers learn."""
 
     state: Runtime
     settings: Settings
     seller_key: Hashable
-    """Whose budgets and permits it takes."""
+    """Identifies the budgets and permits that the call uses."""
     intent: Intent[B, R]
     operation: Operation[B, R]
     started: float
     """When the call began, on the monotonic clock."""
     sending: float = 0.0
-    """When the attempt under way began, on the monotonic clock."""
+    """When the current attempt began, on the monotonic clock."""
     number: int = 0
-    """The number of the call, if it is observed: unique in the process."""
+    """The number of the call if it is observed, unique in the process; otherwise 0."""
     attempts: int = 0
     """How many requests were sent or tried."""
     queued: float = 0.0
     queued_before: float = 0.0
-    """Seconds that the attempt under way, and those before it, have waited for a permit."""
+    """Seconds that the current attempt, and the attempts before it, have waited for a permit."""
 
     def count_attempt(self, waited: float) -> None:
-        """Note that an attempt begins, which has *waited* for its permit."""
+        """Record that an attempt begins, and how long it has *waited* for its permit."""
         self.attempts += 1
         self.queued_before, self.queued = self.queued_before + self.queued, waited
-        # Noted now and not after a failure: the machine may sleep while it waits for the response.
+        # Not after a failure: the machine may be suspended while it waits for the response.
         self.sending = self.state.clock.monotonic()
 
     def count_wait(self, waited: float) -> None:
-        """Note that an attempt has *waited* in vain."""
+        """Record that an attempt has *waited* without getting a permit."""
         self.queued_before += waited
 
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
-    """Return the members that all events of *call* have."""
+    """Return the fields that all events of *call* have."""
     return {
         "account": call.settings.account,
         "call": call.number,
@@ -114,7 +114,7 @@ def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
 
 
 async def observed(call: ObservedCall[Any, R], run: Callable[[], Awaitable[Result[R]]]) -> Result[R]:
-    """*Run* a *call*, and tell the observers when it begins and ends."""
+    """*Run* a *call*, and tell the observers when it begins and when it ends."""
     call.number = next(_NUMBERS)
     notify(CallStarted(**_facts(call), url=_address(call)), call.settings.observers)
     try:
@@ -144,7 +144,7 @@ def _notify_end(call: ObservedCall[Any, Any], error: BaseException | None, statu
 
 
 def report(call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None = None) -> None:
-    """Tell the observers and the log that an attempt brought *response*, or what its *failure* was."""
+    """Tell the observers and the log about an attempt: its *response*, and its *failure* if it failed."""
     reason = None if failure is None else failure.reason
     since = call.sending if failure is None or failure.attempted else call.started
     attempt = _attempt_ended(call, response, failure, reason, since)
@@ -156,9 +156,9 @@ def report(call: ObservedCall[Any, Any], response: Response | None, failure: Fai
 
 
 def warn_outcome_unknown(call: ObservedCall[Any, Any], reason: str) -> None:
-    """Warn that *call* is a write which was sent, and that nobody can say whether it took effect.
+    """Warn that *call* is a write whose request was sent and whose outcome is unknown.
 
-    The key is in the text: often it is the only trace of it, and few formatters show the other fields.
+    The text has the key: it is often the only trace of the write, and few log formatters show the other fields.
     """
     if (key := call.intent.key) is not None:
         reason = f"{reason} (idempotency_key={key!r})"
@@ -184,7 +184,7 @@ def _attempt_ended(
 
 
 def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
-    """Tell the observers that a request is about to be sent, and return the headers that they want to add."""
+    """Tell the observers that a request is about to be sent, and return the headers that they add."""
     given: dict[str, str] = {}
     started = AttemptStarted(
         **_facts(call), url=_address(call), number=call.attempts, queued=call.queued, headers=given
@@ -196,7 +196,7 @@ def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
             added |= check_headers({name: value}, reserved=call.operation.reserved_headers)
         except RequestInvalid as error:
             reason = f"a header of an observer was left out: {error}"
-            logger.error("%s: %s", call.operation.name, reason)  # noqa: TRY400 - no traceback: it says all
+            logger.error("%s: %s", call.operation.name, reason)  # noqa: TRY400 - no traceback: the error says it all
     return added
 
 
@@ -208,7 +208,7 @@ def throttled(call: ObservedCall[Any, Any], waited: float, *, admitted: bool) ->
 
 
 def notify_if_token_revoked(call: ObservedCall[Any, Any]) -> None:
-    """Tell the observers if the token cannot be refreshed any more."""
+    """Tell the observers if the token can no longer be refreshed."""
     auth = call.settings.auth
     if call.settings.observers and isinstance(auth, RefreshingToken) and auth.revoked:
         notify(ReauthorizationDue(**_facts(call), expires_at=auth.expires_at), call.settings.observers)
@@ -223,14 +223,14 @@ def _address(call: ObservedCall[Any, Any]) -> str:
 
 
 def refresh_failed(operation: str, reason: str) -> None:
-    """Warn that a rejected token could not be refreshed: the caller learns of the rejection alone."""
+    """Warn that a rejected token could not be refreshed: the caller only learns of the rejection."""
     logger.warning("%s: %s", operation, reason, extra={"payments_operation": operation})
 
 
 def anomalies_found(operation: str, anomalies: Sequence[Anomaly]) -> None:
-    """Warn of members that did not follow the contract, without their values: they may be anybody's name.
+    """Warn of members that do not follow the contract, without their values, which may be personal data.
 
-    Of a response with many the first ``MOST_LINES`` are named, and the others counted.
+    If a response has many anomalies, the first ``MOST_LINES`` are listed and the others counted.
     """
     for anomaly in anomalies[:MOST_LINES]:
         extra = {"payments_operation": operation, "payments_path": anomaly.path}

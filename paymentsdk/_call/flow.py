@@ -1,19 +1,19 @@
-"""How many requests of a seller may go out, and when: the permit that every attempt needs.
+"""Flow control: how many requests of a seller may go out, and when. Every attempt needs a permit.
 
     permit = flow.try_acquire(seller) or await flow.acquire(seller)      # None: it waited too long
     response = await transport.send(request)
-    flow.release(permit, "limited", retry_after)                         # "served", "failed"; none without a response
+    flow.release(permit, "limited", retry_after)                     # or "served", "failed"; nothing without a response
 
-Two things are decided, both per seller, since a 429 is about the seller and not about one call:
+There are two controls. Both are per seller, since a 429 is about the seller and not about one call:
 
-- The *gate*, always there unless it is switched off: after a 429 the other calls of the seller are held for a moment,
-  then go one at a time until one is served or the Retry-After is over.
-- The *rate* and the *concurrency*, if `FlowControl.adaptive`: a rate that is learned from what the platform serves, and
-  a bound on the requests in flight. Nothing is known at first, so the first requests are not slowed down.
+- The *gate* is on by default. After a 429 it holds the seller's other calls for a moment. Then they go one at a time
+  until one is served or the Retry-After is over.
+- `FlowControl.adaptive` adds a *rate*, learned from what the platform serves, and a limit on the requests in flight.
+  Nothing is known at first, so the first requests are not slowed down.
 
-`limiter.py` decides, with what is known of one seller. Here are the settings, and `Flow`, which is the only part that
-waits; also for a slot of a rate that processes share, if `FlowControl.share` has one (`rate_share.py`), and between the
-attempts of a call: closing it ends all of that.
+`limiter.py` decides, from what is known of one seller. This file has the settings, and `Flow`, the only part that
+waits. It also waits for a slot of a rate that processes share (`FlowControl.share`, `rate_share.py`), and between the
+attempts of a call. Closing the flow ends all waits.
 """
 
 import asyncio
@@ -31,8 +31,9 @@ from paymentsdk._clock import Clock
 from paymentsdk._validate import check_seconds, check_within
 from paymentsdk.errors import RequestInvalid, describe
 
-#: Seconds before its slot that a call lets the next one ask for one. Whoever asks earlier has it before an interactive
-#: call that comes meanwhile, and loses it if it is cancelled; later, and a busy process could not use every slot.
+#: Seconds before its slot at which a call lets the next call ask for a slot. Earlier, that call would take its slot
+#: before an interactive call that comes meanwhile, and would lose it if cancelled. Later, a busy process could not use
+#: every slot.
 _SLOTS_AHEAD = 0.1
 _TOO_LATE = "its slot in the rate of flow.share comes too late"
 
@@ -41,11 +42,11 @@ class SharedRate(Protocol):
     """A rate that several processes share; `paymentsdk.RateShare` is one."""
 
     async def reserve(self, now: float, longest: float) -> float | None:
-        """Take the next free slot and return the seconds until it; `None`, and take none, if it is too far ahead.
+        """Take the next free slot and return the seconds until it; `None`, and take no slot, if it is too far ahead.
 
         Args:
             now: Seconds since the epoch.
-            longest: The most seconds that the caller can wait.
+            longest: The longest wait that the caller accepts, in seconds.
         """
         ...
 
@@ -54,21 +55,22 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     """How a client stays below the rate limits of its sellers."""
 
     gate: bool = True
-    """After a 429, hold the seller's other calls for 0.1 seconds, doubled up to 1 for each further 429 in a row; then
-    send them one at a time until one is served or the Retry-After is over (1 second without one); then freely."""
+    """After a 429, hold the seller's other calls for 0.1 seconds, doubled up to 1 for each further 429 in a row. Then
+    send them one at a time until one is served or the Retry-After (by default 1 second) is over, then freely."""
     adaptive: bool = False
-    """Also learn the rate and the number of requests in flight that the platform serves to each seller, and share what
-    there is fairly among the sellers of the client. Needs the gate."""
+    """Also learn the rate and the number of requests in flight that the platform serves to each seller. The sellers of
+    the client share the requests in flight fairly. Needs the gate."""
     max_in_flight: int = 100
-    """The most requests in flight at once, all sellers together, 1 to 100,000, if `adaptive`. Beyond that the sellers
-    take turns. More than the connections of the transport makes its pool the place where calls wait, first come, first
+    """The most requests in flight of all sellers together, 1 to 100,000, with `adaptive`. Beyond it the sellers take
+    turns. A limit above the transport's number of connections moves the wait into its pool: first come, first
     served."""
     max_wait: float = 30.0
-    """The most seconds that an attempt waits for its turn, above 0 and at most 86,400. Then the call raises `NotSent`,
-    or `OutcomeUnknown` if an earlier attempt at the write is in doubt. The deadline of the call holds as well."""
+    """The most seconds that an attempt waits for its turn, above 0 and at most 86,400. After them the call raises
+    `NotSent`, or `OutcomeUnknown` if an earlier attempt at the write is in doubt. The call's deadline applies as
+    well."""
     share: SharedRate | None = None
-    """A rate that this process shares with others, such as `RateShare`. A call waits for its slot within `max_wait`,
-    and for half of what is left of its deadline at most."""
+    """A rate that this process shares with others, such as `RateShare`. A call waits for its slot for at most
+    `max_wait`, and at most half of the time left until its deadline."""
 
     def __post_init__(self) -> None:
         if self.adaptive and not self.gate:
@@ -81,10 +83,10 @@ _MAX_IN_FLIGHT = 100_000
 
 
 class Flow:
-    """The permits of a client and all its copies. Whoever waits for one is let go in turn, never by polling.
+    """The permits of a client and all its copies. Waiting calls are woken in turn, without polling.
 
-    Calls of one seller go in the order in which they came, interactive ones first. Where the sellers share what is in
-    flight, or a rate, they take turns: round robin, one request each.
+    Calls of one seller go in the order in which they came, interactive calls first. Sellers that share the requests in
+    flight, or a rate, take turns: round robin, one request each.
     """
 
     MAX_LIMITERS = 4096
@@ -98,33 +100,33 @@ class Flow:
         self._capacity: float = control.max_in_flight if control.adaptive else inf
         self._in_flight = 0
         self._limiters: dict[Hashable, Limiter] = {}
-        #: The sellers that wait for nothing but a place, in the order of their turns; those with batch calls only.
+        #: The sellers that wait only for free capacity, in turn. Below: those with only batch calls.
         self._turns: OrderedDict[Limiter, None] = OrderedDict()
         self._batch_turns: OrderedDict[Limiter, None] = OrderedDict()
-        #: Whose turn it is to ask for a slot of the share: one call after the other, as for a request in flight.
+        #: Lets one call after the other ask for a slot of the share.
         self._asking: Flow | None = None
         if control.share is not None:
             self._asking = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
-        #: Of calls that wait for their next attempt, or for a slot that they have.
+        #: The sleeps of calls that wait for their next attempt, or for their slot.
         self._pauses: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is known of any seller: then each request may go out at once."""
+        """Whether all requests may go out immediately, since no seller has a limit."""
         return self._unlimited and not self._limiters
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
-        """Return a permit if there is one at once; `None` if the call has to `acquire` one."""
-        if self._unlimited and not self._limiters:  # As `is_free`.
+        """Return a permit if one is free; `None` if the call must `acquire` one."""
+        if self._unlimited and not self._limiters:  # The same as `is_free`.
             return Permit(seller, self._now())
         return None if self._control.share is not None else self.enter(seller)
 
     async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
-        """Wait for a permit; `None` if that took longer than `FlowControl.max_wait`, or the flow was closed.
+        """Wait for a permit; return `None` if that took longer than `FlowControl.max_wait`, or if the flow was closed.
 
-        Also, with `FlowControl.share`, if the slot would come too late for a call that has so many seconds *left*.
-        Cancelled at any moment, it leaves neither a permit nor a place in the queue behind.
+        With `FlowControl.share`, also return `None` if the slot is too late for a call that has *left* seconds. A
+        cancelled wait leaves neither a permit nor a place in the queue behind.
         """
         permit = self.enter(seller) or await self.wait(seller, priority, self.max_wait)
         if permit is None or self._control.share is None or self._asking is None:
@@ -135,7 +137,7 @@ class Flow:
         """Wait for the permit of a call that ends at *deadline*.
 
         Raises:
-            Stopped: There is none; it says why.
+            Stopped: The call got no permit. The outcome says why.
         """
         began_at = self._now()
         acquired = self.acquire(seller, priority, deadline.total - began_at)
@@ -144,7 +146,7 @@ class Flow:
         except Expired as expired:
             raise not_attempted(f"{expired} while it waited for its turn") from None
         except Exception as error:
-            # A share of one's own may raise anything: an attempt that is in doubt must not be hidden by that.
+            # A user's share may raise anything, which must not hide that an attempt is in doubt.
             raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
         if permit is None and self._now() - began_at >= self.max_wait:
             raise not_attempted(f"it waited for its turn for {self.max_wait:g} s (flow.max_wait)")
@@ -153,7 +155,7 @@ class Flow:
         return permit
 
     def release(self, permit: Permit, service: Service | None = None, retry_after: float = 0.0) -> None:
-        """Give *permit* back, once, with what the response means and its Retry-After; without, if none came."""
+        """Give *permit* back, once, with the meaning of the response and its Retry-After, if there is a response."""
         limiter = permit.limiter
         if limiter is not None:
             self._in_flight -= 1
@@ -173,7 +175,7 @@ class Flow:
             self._dispatch(limiter, now)
 
     def close(self) -> None:
-        """Turn away everybody who waits, now and later."""
+        """Turn away all waiting calls, now and later."""
         self._closed = True
         for pause in self._pauses:
             pause.cancel()
@@ -185,7 +187,7 @@ class Flow:
             self._stop(limiter)
 
     async def pause(self, seconds: float) -> None:
-        """Return when *seconds* have passed, or at once when the flow is closed."""
+        """Return after *seconds*, or immediately when the flow is closed."""
         if self._closed:
             return
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
@@ -201,7 +203,7 @@ class Flow:
     # --- getting in ---------------------------------------------------------------------------------------------------
 
     def enter(self, seller: Hashable) -> Permit | None:
-        """Return a permit if there is one now, and nobody waits for it."""
+        """Return a permit if one is free and no call waits for it."""
         limiter, now = self._limiters.get(seller), self._now()
         if limiter is None:
             if not self._control.adaptive:
@@ -225,7 +227,7 @@ class Flow:
         return limiter
 
     async def wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
-        """Wait in the queue for a permit, *longest* seconds at most."""
+        """Wait in the queue for a permit, for at most *longest* seconds."""
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         queue = limiter.batch if priority == "batch" else limiter.interactive
@@ -238,13 +240,13 @@ class Flow:
             permit = await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled() and (permit := waiter.result()) is not None:
-                self.release(permit)  # It was its turn at the very moment that it was cancelled.
+                self.release(permit)  # It got the permit at the very moment when it was cancelled.
             raise
         finally:
             expiry.cancel()
             queue.pop(waiter, None)
             if limiter.interactive or limiter.batch:
-                self._queue(limiter)  # Perhaps batch calls alone are left: they have their turn elsewhere.
+                self._queue(limiter)  # If only batch calls are left, their turn is in the other queue.
             else:
                 self._stop(limiter)
         return permit
@@ -252,10 +254,10 @@ class Flow:
     async def _reserve(
         self, permit: Permit, share: SharedRate, asking: "Flow", priority: Priority, left: float
     ) -> Permit | None:
-        """Wait for the slot of *permit* in the rate that processes share: half of what its call has *left*, at most.
+        """Wait for the slot of *permit* in the shared rate, for at most half of the time that the call has *left*.
 
-        The other half is for the response: else the calls of a client that is too busy would all go out so late that
-        none gets one.
+        The other half is for the response. Otherwise the calls of a client that is too busy would all go out too late
+        to get a response.
         """
         began_at, seller = permit.sent_at - permit.waited, permit.seller
         until = min(began_at + self.max_wait, (self._now() + began_at + left) / 2)
@@ -283,17 +285,17 @@ class Flow:
     # --- letting go ---------------------------------------------------------------------------------------------------
 
     def _dispatch(self, limiter: Limiter, now: float) -> None:
-        """Let go whom a change at *limiter* has made ready, there or elsewhere."""
+        """Wake the calls that a change at *limiter* has made ready, of this seller or of others."""
         if not limiter.is_idle:
             self._queue(limiter)
         elif limiter.meter is None and limiter.gate is None:
-            self._limiters.pop(limiter.seller, None)  # Nothing is known of it any more.
+            self._limiters.pop(limiter.seller, None)  # Nothing is known of the seller any more.
         for turns in (self._turns, self._batch_turns):
             while turns and self._in_flight < self._capacity:
                 self._serve(turns.popitem(last=False)[0], now)
 
     def _queue(self, limiter: Limiter) -> None:
-        """Give *limiter* a turn, at the end of all, unless it has one or nobody waits."""
+        """Put *limiter* at the end of the queue of turns, unless it has a turn or no call waits."""
         if limiter.interactive:
             self._batch_turns.pop(limiter, None)
             self._turns.setdefault(limiter)
@@ -302,7 +304,7 @@ class Flow:
             self._batch_turns.setdefault(limiter)
 
     def _serve(self, limiter: Limiter, now: float) -> None:
-        """Let one call of *limiter* go, if one waits and may; there is a place for it."""
+        """Wake one waiting call of *limiter*, if its rate allows it; the caller has checked the capacity."""
         queue = limiter.interactive or limiter.batch
         if not queue:
             return
@@ -313,19 +315,19 @@ class Flow:
                 limiter.wake_task = asyncio.get_running_loop().create_task(self._wake(limiter, ready_at - now))
             return
         waiter, since = queue.popitem(last=False)
-        if not waiter.done():  # Else it was cancelled, and is about to leave.
+        if not waiter.done():  # Otherwise it was cancelled, and is about to leave the queue.
             self._in_flight += 1
             waiter.set_result(limiter.grant(now, since))
         self._queue(limiter)
 
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
-        """Have the next one go after *seconds*: by sleeping, so that a clock on which none sleeps holds nobody up."""
+        """Wake the next call after *seconds* of the clock: a clock that does not sleep then delays no call."""
         await self._clock.sleep(seconds)
         limiter.wake_task, limiter.wake_at = None, inf
         self._dispatch(limiter, self._now())
 
     def _stop(self, limiter: Limiter) -> None:
-        """Have nobody go at the moment that was set for *limiter*."""
+        """Cancel the wake-up that was planned for *limiter*."""
         if limiter.wake_task is not None:
             limiter.wake_task.cancel()
         limiter.wake_task, limiter.wake_at = None, inf

@@ -1,4 +1,4 @@
-"""What a call is to do: one request, checked and fixed. Whatever can raise `RequestInvalid` has happened here."""
+"""The intent of a call: one request, checked and fixed. Everything that raises `RequestInvalid` happens here."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ R = TypeVar("R")
 
 
 class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
-    """One request that a caller wants to take effect once, however many attempts that needs."""
+    """One request that a caller wants to take effect once, in any number of attempts."""
 
     operation: Operation[B, R]
     target: str
-    """The path with the query, as it is appended to the base URL."""
+    """The path with the query, as appended to the base URL."""
     path: Mapping[str, object]
     """The values of the placeholders in the path."""
     offset: object
-    """Where the requested page begins; `None` for everything that is no page."""
+    """The offset of the requested page. `None` if no page is requested."""
     body: B | None
     content: bytes
     """The encoded body."""
     headers: Mapping[str, str] | None
-    """The header fields of this request alone."""
+    """The header fields of only this request."""
     key: str | None
     """The idempotency key of all attempts."""
     has_own_key: bool
-    """Whether the key is the caller's own: an earlier call may have sent it."""
+    """Whether the key is the caller's own. Then an earlier call may have sent it."""
     first_sent_at: float | None = None
-    """When an earlier call sent the key, in seconds since the epoch, if the caller says so."""
+    """When an earlier call sent the key, in seconds since the epoch. `None` if the caller does not say."""
 
     def request(
         self,
@@ -60,7 +60,7 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
         fresh: bool,
         attempt: int,
     ) -> Request:
-        """Return the request of one attempt, with what observers have *added* to its header fields."""
+        """Return the request of one attempt. *added* are the header fields that observers add."""
         operation = self.operation
         headers = common_headers(operation, settings, token)
         if self.content:
@@ -71,7 +71,7 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
             merge(headers, self.headers)
         if added:
             merge(headers, added)
-        return Request(  # By position: to look names up takes msgspec as long as all checks of a call.
+        return Request(  # By position: msgspec needs as long to look up names as a call needs for all its checks.
             operation.method,
             settings.base_url + self.target,
             headers,
@@ -100,7 +100,7 @@ def make_intent(
     derives_key: bool = False,
     target: str | None = None,
 ) -> Intent[B, R]:
-    """Check what the caller gives, and return the request that all attempts send.
+    """Check what the caller passes, and return the request that all attempts send.
 
     Args:
         operation: The operation to carry out.
@@ -108,12 +108,12 @@ def make_intent(
         path: The values of the placeholders in the path.
         headers: Further header fields.
         query: The filters of a search.
-        settings: The settings of the client, for the key.
+        settings: The settings of the client, which may have a key.
         clock: Makes the random key.
-        key: The caller's own key; random by default.
+        key: The caller's own key. Random by default.
         first_sent_at: When an earlier call sent *key*.
-        derives_key: Whether a journal will derive the key: no random one is made.
-        target: The path with the query of a request that was kept: it was checked when it was kept.
+        derives_key: Whether a journal will derive the key. Then no random key is made.
+        target: The path with the query of a kept request, which was checked before it was kept.
 
     Raises:
         RequestInvalid: Something breaks a rule.
@@ -169,7 +169,7 @@ def encode(operation: Operation[B, R], body: B | None) -> bytes:
     """Return the bytes of the *body* of a request.
 
     Raises:
-        RequestInvalid: It breaks a rule, is missing, or the operation takes none.
+        RequestInvalid: The body breaks a rule or is missing, or the operation takes no body.
     """
     encoder = operation.encoder
     if body is None:
@@ -182,11 +182,11 @@ def encode(operation: Operation[B, R], body: B | None) -> bytes:
 
 
 def _timestamp(first_sent_at: datetime, clock: Clock) -> float:
-    """Return *first_sent_at* in seconds since the epoch. It may be an hour ahead: the clocks of machines differ."""
+    """Return *first_sent_at* in seconds since the epoch. Up to an hour ahead is fine: the clocks of machines differ."""
     moment = plain_moment(first_sent_at)
     if moment is None or moment.utcoffset() is None:
         raise RequestInvalid("first_sent_at", "must be a datetime with its offset, such as datetime.now(UTC)")
-    timestamp = max(0.0, moment.timestamp())  # Before 1970 is some placeholder; year 0 is no datetime.
+    timestamp = max(0.0, moment.timestamp())  # A time before 1970 is a placeholder.
     if timestamp > clock.now() + 3600:
         raise RequestInvalid("first_sent_at", "must not lie in the future")
     return timestamp

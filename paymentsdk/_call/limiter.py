@@ -1,6 +1,6 @@
-"""What is known of one seller: its gate, its rate, who waits for a permit, and what is in flight.
+"""The state of one seller: its gate, its rate, the calls that wait for a permit, and the requests in flight.
 
-What the numbers are for is measured by benchmarks/bench_flow.py, and held by tests/flow.
+benchmarks/bench_flow.py measures the numbers below, and tests/flow holds them.
 """
 
 from __future__ import annotations
@@ -13,58 +13,58 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-#: `"interactive"`: somebody waits for it. `"batch"`: sent only while no interactive call of the client waits.
+#: `"interactive"`: a person waits for it. `"batch"`: sent only while no interactive call of the client waits.
 Priority: TypeAlias = Literal["interactive", "batch"]
-#: What a response means for its seller: it is served, also where the request was rejected for what it says; it has sent
-#: too many; or nobody can say, since the platform has failed.
+#: The meaning of a response for its seller. "served": also if the request was rejected for its contents. "limited": a
+#: 429. "failed": the platform failed, which says nothing about the rate.
 Service: TypeAlias = Literal["served", "limited", "failed"]
-#: Seconds that nothing goes out after a 429, and the most after several in a row. Longer wastes what the platform would
-#: serve: a limiter refills long before the second that it asks for is over.
+#: Seconds without requests after a 429, and the most after several in a row. A longer pause wastes capacity: a limiter
+#: refills long before the second that it asks for is over.
 HOLD, MAX_HOLD = 0.1, 1.0
-#: What a 429 without a Retry-After is taken to ask for.
+#: The Retry-After of a 429 that has none, in seconds.
 NO_RETRY_AFTER = 1.0
 
 
-#: After a 429 the rate is this part of what was served, and comes back to it after so many seconds.
+#: After a 429 the rate drops to this share of the served rate, and returns to it after so many seconds.
 CUT, RECOVERY = 0.9, 6.0
-#: While a rate is only guessed it grows by this factor each second. Faster overshoots where a response takes a while.
+#: A guessed rate grows by this factor each second. A faster growth overshoots if responses take a while.
 SEARCH = 1.5
-#: The mean over the last second is so much of a rate that grows like that.
+#: The mean over the last second is this share of a rate that grows by that factor.
 AVERAGE_FACTOR = 0.8
-#: No seller is slower than this, in requests per second.
+#: The lowest rate of a seller, in requests per second.
 MIN_RATE = 1.0
-#: Seconds without a 429 after which a rate is forgotten: it has grown to the hundredfold by then.
+#: Seconds without a 429 after which a rate is forgotten. By then it is a hundred times as high.
 MEMORY = 120.0
-#: Seconds of lateness that are caught up with: timers are coarse, and a late request must not lower the rate.
+#: Seconds of delay that are made up for: timers are coarse, and a late request must not lower the rate.
 MAX_DELAY = 0.05
-#: Seconds over which is measured what the platform serves: limits are per second, mostly.
+#: Seconds over which the served rate is measured: most limits are per second.
 WINDOW = 1.0
-#: Requests in flight of a seller at first, and at least: enough for any rate that matters, and few enough that the
-#: first 429 does not come with hundreds of others.
+#: Requests in flight of a seller at first, and the lower limit. They are enough for any rate that matters, and few
+#: enough that the first 429 does not come with hundreds of others.
 FIRST_CONCURRENCY, MIN_CONCURRENCY = 16.0, 8.0
 
 
 class RateLimitGate(Struct, eq=False):
-    """A seller who got a 429, until a request is served again."""
+    """The state of a seller after a 429, until a request is served again."""
 
     limited_at: float
-    """When the last 429 came that was not the response to a request from before the first."""
+    """When the last 429 came, not counting responses to requests from before the first 429."""
     blocked_until: float
-    """When the next request may try."""
+    """When the next request may be tried."""
     open_at: float
-    """When the Retry-After is over, and all go freely."""
+    """When the Retry-After is over, and all requests go freely."""
     retry_after: float
-    """The longest that the platform asked for."""
+    """The longest pause that the platform asked for, in seconds."""
     rejected: int = 1
     """How many 429s in a row."""
 
     def limited(self, sent_at: float, now: float, asked: float) -> None:
-        """Note a further 429, at *now* to a request of *sent_at*, that *asked* for so many seconds."""
+        """Record a further 429 at *now*, for a request sent at *sent_at*. It *asked* for a pause of so many seconds."""
         if asked > self.retry_after:
-            # Asked for the same again, the time that was promised first holds: many say the same number to everybody.
+            # A repeated Retry-After does not extend the pause: many servers always send the same number.
             self.retry_after, self.open_at = asked, max(now + asked, self.open_at)
         if sent_at < self.limited_at:
-            # It was in flight when the gate closed: no news, except that the platform still says no.
+            # This request was in flight when the gate closed: it only shows that the platform still rejects requests.
             self.blocked_until = max(self.blocked_until, now + HOLD)
         else:
             self.limited_at, self.blocked_until = now, now + min(HOLD * 2.0**self.rejected, MAX_HOLD)
@@ -75,17 +75,17 @@ class RateEstimate(Struct, frozen=True):
     """A learned rate."""
 
     ceiling: float
-    """What the platform served when it last said 429, in requests per second."""
+    """The served rate at the last 429, in requests per second."""
     since: float
     """When it was set."""
     is_guess: bool = False
-    """The seller had not been busy for long enough to measure it."""
+    """Whether the seller had not been busy long enough to measure the rate."""
 
     def at(self, now: float) -> float:
         """Return the requests per second that may go out at *now*.
 
-        It grows as a CUBIC congestion window (RFC 9438): fast back to where the limit was, slowly past it, then ever
-        faster, since the limit must have moved. A guess grows by half each second, in the way of slow start.
+        The rate grows like a CUBIC congestion window (RFC 9438): fast back to the old limit, slowly past it, then ever
+        faster, since the limit must have moved. A guessed rate grows by half each second, like slow start.
         """
         elapsed = now - self.since
         if self.is_guess:
@@ -94,7 +94,7 @@ class RateEstimate(Struct, frozen=True):
 
 
 class Meter(Struct, eq=False):
-    """How many requests of a seller the platform serves per second: this window, and what is left of the last."""
+    """How many requests of a seller the platform serves per second, measured in windows."""
 
     since: float
     """When the seller became busy, after a window with nothing served."""
@@ -115,7 +115,7 @@ class Meter(Struct, eq=False):
         if age >= WINDOW:
             self._turn(now, age)
             age = now - self.window
-        # Nothing is known from less than a few responses' time.
+        # A few milliseconds of responses are too short to measure a rate.
         return (self.before * (1.0 - age / WINDOW) + self.count) / min(WINDOW, max(now - self.since, MAX_DELAY))
 
     def _turn(self, now: float, age: float) -> None:
@@ -127,59 +127,59 @@ class Meter(Struct, eq=False):
 
 
 class Permit(Struct, eq=False):
-    """The permission to send one request; it has to be given back with `Flow.release`."""
+    """The permission to send one request; give it back with `Flow.release`."""
 
     seller: Hashable
     sent_at: float
     waited: float = 0.0
-    """Seconds from asking to getting it."""
+    """Seconds from the request for the permit to the permit."""
     limiter: Limiter | None = None
-    """`None` while nothing is known of the seller, and nothing has to be."""
+    """`None` while nothing is known of the seller, and nothing has to be known."""
 
 
-#: For requests that need none.
+#: For requests that need no permit.
 NO_PERMIT = Permit(None, 0.0)
 
-#: Resolved with the permit, or with `None` when the wait was too long.
+#: Resolved with the permit, or with `None` after too long a wait.
 Waiter: TypeAlias = asyncio.Future[Permit | None]
-#: Who waits, in order, and since when.
+#: The waiting calls in order, and since when they wait.
 Queue: TypeAlias = OrderedDict[Waiter, float]
 
 
 class Limiter(Struct, eq=False):
-    """What is known of one seller, who waits, and what is in flight."""
+    """The state of one seller: its limits, the waiting calls, and the requests in flight."""
 
     seller: Hashable
     next_at: float
     """When the next request may go, at the rate of the estimate."""
     meter: Meter | None = None
-    """Without it nothing is measured and bounded but by the gate."""
+    """Measures the served rate. `None` if only the gate limits the seller."""
     concurrency: float = inf
     """The most requests in flight."""
     in_flight: int = 0
     gate: RateLimitGate | None = None
     probe: Permit | None = None
-    """The one that was let through the closed gate, until it is given back."""
+    """The permit that went through the closed gate, until it is given back."""
     estimate: RateEstimate | None = None
     served: float = 0.0
-    """The rate that was served before the gate closed; 0 if the seller was not busy for long enough."""
+    """The served rate before the gate closed. 0 if the seller was not busy long enough."""
     interactive: Queue = field(default_factory=OrderedDict)
     batch: Queue = field(default_factory=OrderedDict)
     wake_task: asyncio.Task[None] | None = None
-    """What lets the next one go when its time has come."""
+    """Wakes the next call when its time has come."""
     wake_at: float = inf
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be forgotten, with no more loss than what it has learned."""
+        """Whether the limiter can be forgotten without losing more than the learned rate."""
         return self.in_flight == 0 and not self.interactive and not self.batch
 
     def update(self, now: float) -> float:
         """Open the gate if its time is over, and return when the next request may go.
 
-        *now* or before is at once, infinity after a response.
+        *now* or earlier means immediately. Infinity means after the next response.
         """
-        if self.gate is None and self.estimate is None:  # Nearly always.
+        if self.gate is None and self.estimate is None:  # The usual case.
             return now if self.in_flight < self.concurrency else inf
         if self.gate is not None:
             if now < self.gate.open_at:
@@ -191,7 +191,7 @@ class Limiter(Struct, eq=False):
         return self.next_at if self.estimate is not None else now
 
     def grant(self, now: float, since: float) -> Permit:
-        """Return a permit for a call that waits *since* then; it has to be ready."""
+        """Return a permit for a call that waits since *since*; `update` must have allowed it."""
         permit = Permit(self.seller, now, now - since, self)
         self.in_flight += 1
         if self.gate is not None:
@@ -203,30 +203,30 @@ class Limiter(Struct, eq=False):
         return permit
 
     def limited(self, sent_at: float, now: float, retry_after: float) -> None:
-        """Note a 429."""
+        """Record a 429."""
         asked = retry_after or NO_RETRY_AFTER
         if self.gate is not None:
             self.gate.limited(sent_at, now, asked)
-        elif self.estimate is None or sent_at >= self.estimate.since:  # Else the rate was set since.
+        elif self.estimate is None or sent_at >= self.estimate.since:  # Otherwise the rate was set after this request.
             self.served = self._rate_at_limit(now)
             self.gate = RateLimitGate(now, now + HOLD, now + asked, asked)
 
     def responded(self, sent_at: float, now: float, service: Service) -> None:
-        """Note a response that is no 429."""
+        """Record a response that is not a 429."""
         if self.meter is not None:
             self.meter.add(now)
             if self.in_flight + 1 >= self.concurrency:
-                # 5 % more in a round trip. Where a learned rate holds the requests back, twice as many: the bound must
-                # not hold back more than that.
+                # 5 % more per round trip. Double it instead if a learned rate holds the requests back: the concurrency
+                # must not become the tighter limit.
                 self.concurrency += 0.05 if self.estimate is None or self.estimate.is_guess else 1.0
         if self.gate is not None and sent_at >= self.gate.limited_at and service == "served":
             self.open(now)
 
     def open(self, now: float) -> None:
-        """Open the gate; what was served until now is the new rate.
+        """Open the gate; the rate that was served until now is the new rate.
 
-        Only now, since the platform may have served a burst just before it said no: with the time that the gate was
-        closed, that becomes a rate.
+        The rate is set only now, since the platform may have served a burst just before the 429. Together with the time
+        that the gate was closed, the burst becomes a rate.
         """
         self.gate = None
         self.probe = None
@@ -236,12 +236,12 @@ class Limiter(Struct, eq=False):
             self.concurrency = max(MIN_CONCURRENCY, 0.7 * self.concurrency)
 
     def _rate_at_limit(self, now: float) -> float:
-        """Return the requests per second that the platform served until it said 429; 0 if that cannot be said yet."""
+        """Return the requests per second that the platform served until the 429; 0 if that is not known yet."""
         meter, estimate = self.meter, self.estimate
         if meter is None or now - meter.since < WINDOW:
-            return 0.0  # The seller has not been busy for long enough.
+            return 0.0  # The seller was not busy long enough.
         if estimate is None:
             return meter.rate(now)
         rate = estimate.at(now)
-        # The mean of the last second lags behind a rate that is searched for. Otherwise the rate itself was too much.
+        # The mean of the last second lags behind a guessed rate. A rate that is not guessed was itself too high.
         return max(meter.rate(now), AVERAGE_FACTOR * rate) if estimate.is_guess else min(meter.rate(now), rate)

@@ -1,10 +1,10 @@
-"""The inline first attempt: what nearly every call is, with no object made that only a failure needs.
+"""The inline first attempt: the usual case, without the objects that only a failure needs.
 
-`Plan.begin` is a plain function: it checks and encodes what the caller gives, takes the token and writes the request.
-So no frame that waits holds a token or a head. `Engine.value` waits for the response, and knows success alone. It
-hands anything else to a `Call` as the outcome of its first attempt: the call owns all failures.
+`Plan.begin` is a plain function: it checks and encodes what the caller passes, takes the token and writes the request.
+So no frame that waits holds a token or a request head. `Engine.value` waits for the response, and handles only success.
+It hands every other outcome to a `Call` as the outcome of its first attempt: the call owns all failures.
 
-Where `Plan.begin` cannot begin at once (no token at hand, no idle connection, a limit, a log at DEBUG), it declines.
+`Plan.begin` declines if it cannot begin immediately: no token at hand, no idle connection, a limit, or a log at DEBUG.
 Then the call takes the general way from its beginning.
 """
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 R = TypeVar("R")
 
-#: What a plan is made for; an unkeyed write needs a connection of its own, and a token none of this.
+#: The classes that have plans. An unkeyed write needs a fresh connection, and token requests need none of this.
 _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
-#: How many members of the response to a write have to agree with the request, so that its bytes need no further look.
+#: So many members of a write's response must agree with the request; then its bytes need no further check.
 _CERTAIN = 2
 
 
 class Begun(HiddenRepr, Struct, Generic[B], eq=False):
-    """A first attempt that was begun, and what a `Call` needs to go on after it."""
+    """A first attempt that was begun, and all that a `Call` needs to go on after it."""
 
     response: Awaitable[Response]
     end: Callable[[], object]
-    """Gives the connection back, once."""
+    """Gives the connection back. Call it once."""
     deadline: Deadline
     started: float
     sent_at: float
@@ -58,35 +58,35 @@ class Begun(HiddenRepr, Struct, Generic[B], eq=False):
     target: str
     key: str | None
     token: str | None
-    """What it was sent with; the plan may have another by now."""
+    """The token that was sent. The plan may have another by now."""
 
 
 class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
-    """What all calls of one operation have in common that one client, or one copy, makes."""
+    """The common parts of all calls of one operation by one client or one copy."""
 
     operation: Operation[B, R]
     transport: DirectTransport | None
-    """Writes requests at once; `None` if all go through `send`."""
+    """Writes requests immediately. `None` if all requests go through `send`."""
     state: Runtime
     settings: Settings
     seller_key: Hashable
     bearer: Bearer
     call_for: Callable[[Intent[B, R]], Call[B, R]]
-    """Makes a call of what failed inline."""
+    """Makes a call that takes over after a failed inline attempt."""
     before: str
-    """What of the path is before its one value, or all of it."""
+    """The path before its placeholder, or the whole path if it has none."""
     name: str | None
-    """The name of that value; `None` without one."""
+    """The name of the placeholder. `None` if the path has none."""
     behind: str
     token: str | None = None
     """The token that `head` was prepared with."""
     head: object | None = None
 
     def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
-        """Begin the first attempt; `None` if that is not possible at once.
+        """Begin the first attempt; return `None` if it cannot begin immediately.
 
         Raises:
-            RequestInvalid: A value breaks a rule; nothing was sent.
+            RequestInvalid: A value breaks a rule. Nothing was sent.
             ClientClosed: The client is closed, or belongs to another event loop.
         """
         state, operation = self.state, self.operation
@@ -98,7 +98,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if path or name is not None:
             value = path.get(name) if len(path) == 1 and name is not None else None
             if type(value) is str and value.isalnum() and value.isascii():
-                target = f"{target}{value}{self.behind}"  # Nearly every id.
+                target = f"{target}{value}{self.behind}"  # Nearly every id is like this.
             else:
                 target = fill_path(operation.path, operation.path_names, path)
         content = encode(operation, body)
@@ -111,7 +111,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
                 exchange = self._send(target, key, content)
             else:
                 exchange = self.transport.begin(self.head, target, key, content, loop)
-        except BaseException as error:  # noqa: BLE001 - it may have been sent: the call says what it means
+        except BaseException as error:  # noqa: BLE001 - it may have been sent: the call decides what it means
             exchange = _raise(error), _keep
         if exchange is None:
             state.deadlines.remove(deadline)
@@ -120,7 +120,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         return Begun(response, end, deadline, started, sent_at, body, content, path, target, key, self.token)
 
     def _send(self, target: str, key: str | None, content: bytes) -> Exchange:
-        """Have the transport send the request, of which `head` has all but these."""
+        """Send the request through the transport. `head` has all of it except the path, the key and the body."""
         head = cast("Request", self.head)
         headers = Headers(head.headers)
         if key is not None:
@@ -129,18 +129,18 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         return self.state.transport.send(request), _keep
 
     def _is_ready(self, now: float) -> bool:
-        """Whether there is a token at hand, and a head with it."""
+        """Return whether a token is at hand, and a head prepared with it."""
         try:
             token = self.bearer.token(now)
-        except Exception:  # noqa: BLE001 - the general way says what a source of tokens has raised
+        except Exception:  # noqa: BLE001 - the general way reports what a token source raised
             return False
         if token is None or (token is self.token and self.head is not None):
             return token is not None
         operation, settings = self.operation, self.settings
-        _ = operation.decoder  # That nothing can decode the result shows before a write.
+        _ = operation.decoder  # A result type that cannot be decoded must fail before a write.
         headers = common_headers(operation, settings, token)
         if key_header := operation.key_header if operation.keyed else None:
-            headers.pop(key_header, None)  # The operation has put an empty one there; a platform may read the first.
+            headers.pop(key_header, None)  # It may be in `own_headers`, empty; a platform may read the first of two.
         if operation.body is not None:
             headers["Content-Type"] = operation.content_type
         timeout = settings.timeout
@@ -153,7 +153,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         return self.head is not None
 
     def read(self, response: Response, begun: Begun[B]) -> R | None:
-        """Return the value in *response*, if it is a documented success that follows the contract; else `None`."""
+        """Return the value of a documented success that follows the contract, otherwise `None`."""
         operation = self.operation
         try:
             if response.status != operation.status:
@@ -162,22 +162,22 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             if value is None or identity is None:
                 return value
             compared = identity.compare(begun.body, begun.path, value)
-        except Exception:  # noqa: BLE001 - the call reads it again, and says what is wrong with it
+        except Exception:  # noqa: BLE001 - the call reads it again, and reports what is wrong
             return None
         is_certain = not operation.writes or compared.agreed >= _CERTAIN
         return value if compared.mismatch is None and not compared.anomalies and is_certain else None
 
     def succeeded(self, begun: Begun[B]) -> None:
-        """Take note that a first attempt has brought its value."""
+        """Record that a first attempt succeeded."""
         state, deadline = self.state, begun.deadline
         if deadline.expired:
-            deadline.uncancel()  # The response came at the moment that our deadline cancelled the wait.
+            deadline.uncancel()  # The response came at the moment when our deadline cancelled the wait.
         state.deadlines.remove(deadline)
         if state.budgets.remaining:
             state.budgets.deposit(self.seller_key, self.operation.retry)
 
     def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
-        """Return the call that goes on after the first attempt, with its *outcome*."""
+        """Return the call that goes on after a first attempt with this *outcome*."""
         path, body, content, key = begun.path, begun.body, begun.content, begun.key
         intent = Intent(self.operation, begun.target, path, None, body, content, None, key, has_own_key=False)
         call = self.call_for(intent)
@@ -189,14 +189,14 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
 
 def _keep() -> None:
-    """Give no connection back: a transport that has only `send` does so by itself."""
+    """Do nothing: a transport that has only `send` gives its connections back itself."""
 
 
 async def _raise(error: BaseException) -> NoReturn:
     try:
         raise error
     finally:
-        del error  # By its traceback and this frame, the error would hold itself.
+        del error  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
 
 
 async def _return(response: Response) -> Response:
@@ -204,14 +204,14 @@ async def _return(response: Response) -> Response:
 
 
 def direct(transport: Transport) -> DirectTransport | None:
-    """Return *transport* if it writes requests at once, and that passes by no `send` of the caller's own."""
+    """Return *transport* if it can write requests immediately without skipping a user's own `send`."""
     owner = next((cls for cls in type(transport).__mro__ if vars(cls).keys() & {"send", "begin"}), object)
     is_passed_by = "begin" not in vars(owner) or "send" in getattr(transport, "__dict__", ())
     return transport if isinstance(transport, DirectTransport) and not is_passed_by else None
 
 
 def is_plain(operation: Operation[B, R], settings: Settings) -> bool:
-    """Whether calls of *operation* with these *settings* may be inline."""
+    """Return whether calls of *operation* with these *settings* may be inline."""
     return (
         operation.retry in _INLINE
         and operation.authenticated

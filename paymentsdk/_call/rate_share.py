@@ -1,4 +1,4 @@
-"""A rate that several processes share: a file or a database says when the next request of any of them may go."""
+"""A rate that several processes share: a file or a database has the time of the next free slot."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from paymentsdk.errors import RequestInvalid
 
 logger = logging.getLogger("paymentsdk")
 
-#: Seconds that a process waits for the others to let go of the slots. Each has them for less than a millisecond.
+#: Seconds that a process waits for the lock on the slots. Each process holds it for less than a millisecond.
 _LONGEST_LOCK = 5.0
-#: Seconds in which what could not be used is not asked again: else each call would wait in turn to find that out. They
-#: begin when it was asked, and half of them may pass until it is known.
+#: Seconds for which a broken file or server is not tried again: otherwise each call would wait in turn to find that
+#: out. They begin when it was tried, and half of them may pass until the failure is known.
 _AWAY = 10.0
-#: Seconds that a connection stays open without work.
+#: Seconds for which an unused connection stays open.
 _IDLE = 1.0
-#: Seconds that the clock has to be back for it to have been set: who asks may have waited since it looked at the clock.
+#: The clock was set back if it is behind by so many seconds: a caller may have waited since it read the clock.
 _SET_BACK = 10.0
 _MOST = 1_000_000.0
 _FILE_TABLE = (
     "CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, free REAL NOT NULL, taken_at REAL NOT NULL) WITHOUT ROWID"
 )
 _SERVER_TABLE = "CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, free float8 NOT NULL, taken_at float8 NOT NULL)"
-#: Locks the row of a rate and returns it; makes it if it is missing.
+#: Locks and returns the row of a rate; inserts it if it is missing.
 _LOCK = (
     "INSERT INTO {table} VALUES (%s, 0, 0) ON CONFLICT (name) DO UPDATE SET name = excluded.name "
     "RETURNING free, taken_at"
@@ -38,19 +38,19 @@ _KEEP = "UPDATE {table} SET free = %s, taken_at = %s WHERE name = %s"
 
 
 class RateShare:
-    """A rate that all processes with the same file or database share, for `FlowControl(share=...)`: for batch jobs.
+    """A rate for `FlowControl(share=...)` that all processes with the same file or database share: for batch jobs.
 
-    Each request of the client takes the next free slot, but for those without authentication, such as those for tokens;
-    slots are 1 / *rate* seconds apart, whoever takes them. The slots of a process that dies are lost with it, and
-    nothing else. If the file or the server cannot be used, requests go out without waiting, with a warning in the log:
-    the rate limit of the platform still holds.
+    Each authenticated request of the client takes the next free slot. Requests for tokens take none. Slots are 1 /
+    *rate* seconds apart over all processes. If a process dies, only its slots are lost. If the file or the server
+    cannot be used, requests go out without waiting, with a warning in the log: the rate limit of the platform still
+    holds.
 
     Args:
-        path: A file on a local disk, made at the first use, a small SQLite database. For processes on several machines
-            ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``: it makes its table,
-            ``paymentsdk_slot``, in the first schema of the search path, and counts on the clock of the server.
-        rate: Requests per second, all processes together; above 0 and at most 1,000,000. All should say the same.
-        name: Which rate of the file, if there are several: one for each limit that the platform has.
+        path: A small SQLite file on a local disk, made at the first use. For processes on several machines, a
+            ``postgresql://user:password@host:port/database``, which needs the extra ``postgres``. The share makes its
+            table, ``paymentsdk_slot``, in the first schema of the search path, and uses the clock of the server.
+        rate: Requests per second of all processes together, above 0 and at most 1,000,000. All should pass the same.
+        name: The name of the rate, if the file has several: one for each limit of the platform.
 
     Raises:
         RequestInvalid: *rate* is out of range.
@@ -73,18 +73,18 @@ class RateShare:
         return f"RateShare({self._where!r}, {self._rate:g}, name={self._name!r})"
 
     async def reserve(self, now: float, longest: float) -> float | None:
-        """Take the next free slot and return the seconds until it; `None`, and take none, if it is too far ahead.
+        """Take the next free slot and return the seconds until it; `None`, and take no slot, if it is too far ahead.
 
         Args:
             now: Seconds since the epoch.
-            longest: The most seconds that the caller can wait.
+            longest: The longest wait that the caller accepts, in seconds.
         """
         if abs(now - self._failed_at) < _AWAY:
             return 0.0
         wish = self._name, self._rate, longest, None if self._is_remote else now
         try:
             delay: float | None = await self._database.run_together(_take_slots, wish)
-        except (ConnectionError, RuntimeError) as error:  # The last where no thread can be begun.
+        except (ConnectionError, RuntimeError) as error:  # RuntimeError: no thread can be started.
             self._failed_at = now
             logger.warning("%r cannot be used: %s", self, error)
             delay = 0.0
@@ -92,7 +92,7 @@ class RateShare:
 
 
 def _driver(path: str | os.PathLike[str]) -> Driver:
-    # A slot is nothing that has to outlive a power cut.
+    # A slot does not have to survive a power cut.
     if is_dsn(path):
         table = Table("paymentsdk_slot", "paymentsdk slots 2", (_SERVER_TABLE,))
         return Postgres(dsn=path, timeout=_LONGEST_LOCK, table=table, is_durable=False)
@@ -107,11 +107,11 @@ def _driver(path: str | os.PathLike[str]) -> Driver:
 
 
 def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float, float, float | None]]) -> list[float | None]:
-    """Take slots for all who wait, in one transaction."""
+    """Take slots for all waiting calls, in one transaction."""
     taken = list[float | None]()
     names = sorted({name for name, _, _, _ in wishes})
     slots = {name: connection.fetch(_LOCK, name)[0] for name in names}
-    # After the wait for the rows. The clock of a server: machines do not agree on what time it is.
+    # Read the server's clock after the wait for the rows. The clocks of machines differ.
     [(server_now,)] = connection.fetch("SELECT {now}")
     for name, rate, longest, own in wishes:
         now = server_now if own is None else own
@@ -126,12 +126,13 @@ def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float, float
 
 
 def next_slot(free: float, taken_at: float, now: float) -> float:
-    """Return when the next slot is, in seconds since the epoch, as all of this.
+    """Return the time of the next slot. All times are in seconds since the epoch.
 
     Args:
-        free: When it is by the clock of the one who took the last.
-        taken_at: When that was, or when somebody found it too far ahead.
-        now: Now. Where the clock was set back meanwhile, so is the slot: nobody waits until the clock has caught up.
+        free: The time of the next slot, by the clock of the process that took the last slot.
+        taken_at: When that process took it, or when a process found it too far ahead.
+        now: The current time. If the clock was set back, the slot moves back as well, so that no call waits for the
+            clock to catch up.
     """
     if now < taken_at - _SET_BACK:
         free -= taken_at - now

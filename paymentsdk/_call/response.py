@@ -1,4 +1,4 @@
-"""What comes of a response: it is checked before it is believed, and becomes a `Result`."""
+"""Check a response before it is trusted, and make a `Result` of it."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ R = TypeVar("R")
 class Result(Struct, Generic[R], frozen=True, kw_only=True):
     """The value of a call, and how it was obtained.
 
-    A result cannot be pickled, as its body and headers may repeat credentials; its `value` can, unless it holds some.
+    A result cannot be pickled, as its body and headers may repeat credentials. Its `value` can, unless it holds some.
     """
 
     value: R
@@ -30,18 +30,18 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
     headers: Mapping[str, str]
     """The header fields of the response."""
     attempts: int
-    """How many requests the call took."""
+    """How many requests the call sent."""
     elapsed: float
     """Seconds from the call to the response."""
     anomalies: tuple[Anomaly, ...]
-    """What in the response did not follow the contract; empty nearly always."""
+    """Where the response did not follow the contract; usually empty."""
     raw: bytes
-    """The body as it came."""
+    """The body, undecoded."""
     idempotency_key: str | None = None
-    """The key that the write was sent with; `None` for an operation without one."""
+    """The key that the write was sent with. `None` for an operation without one."""
     kept_at: datetime | None = None
     """When the journal kept this response of an earlier call with the same name (`once=`), by the journal's clock. The
-    thing may have changed since: read it again. `None` for a response that this call received."""
+    object may have changed since: read it again. `None` for a response that this call received."""
 
     @property
     def request_id(self) -> str | None:
@@ -59,24 +59,24 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 
 
 def may_take_long(response: Response) -> bool:
-    """Return whether the response to a read is so large that it is repaired in a thread, if it has to be."""
+    """Return whether the response to a read is so large that a repair would run in a thread."""
     return len(response.body) >= LARGE
 
 
 async def read_response(
     intent: Intent[B, R], response: Response, *, strict: bool
 ) -> tuple[R, tuple[Anomaly, ...], str | None]:
-    """Return the value of *response*, its anomalies, and why it cannot be the response to *intent*, if it cannot.
+    """Return the value of *response*, its anomalies, and why it cannot be the response to *intent*, or `None`.
 
-    An anomaly is a reason, too, if *strict*.
+    With *strict*, an anomaly is such a reason, too.
 
     Raises:
-        DecodingError: It cannot be decoded.
+        DecodingError: The response cannot be decoded.
     """
     operation, body = intent.operation, response.body
     decoder = operation.decoder
     anomalies: tuple[Anomaly, ...] = ()
-    if (exact := decoder.exact(body)) is not None:  # Nearly always.
+    if (exact := decoder.exact(body)) is not None:  # The usual case.
         value = exact
     elif operation.writes or not may_take_long(response):
         value, anomalies = decoder.repair(body)
@@ -107,9 +107,9 @@ async def read_response(
 
 
 def _unexpected_type(operation: Operation[B, R], response: Response) -> str | None:
-    """Say why bytes that are taken as they come cannot be those that were asked for; `None` if they can.
+    """Return why *response* has the wrong type for a result of bytes; `None` if its type is right.
 
-    JSON shows by itself what it is: there, a type that is missing or wrong means nothing.
+    A missing or wrong type of JSON does not matter: JSON is recognized by its content.
     """
     if operation.accept == "*/*":
         return None
@@ -120,14 +120,14 @@ def _unexpected_type(operation: Operation[B, R], response: Response) -> str | No
 
 
 def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
-    """Say why *value* cannot be the *page* at *offset*, or `None`."""
+    """Return why *value* cannot be the *page* at *offset*, or `None`."""
     expected_offset = offset if isinstance(offset, int) else 0
     shown = page.read(value)
     if shown.items is None:
-        # An offset that does not grow says that there are no more rows.
+        # An offset that does not grow means that there are no more rows.
         if shown.total is None and (shown.next_offset is None or shown.next_offset > expected_offset):
             return "the response is not a page: it has neither rows nor a total"
-        # To a walk, a page without rows would be the end.
+        # A walk would take a page without rows for the end.
         dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
         if any(f"{place}.".startswith(dropped) for place in page.places(value)):
             return "the response is not a page: its rows cannot be read"

@@ -1,4 +1,4 @@
-"""When a failed call is tried again, and who pays for it. What may be tried again at all: `verdicts.next_step`."""
+"""When a failed call is retried, and which budget pays for it. `verdicts.next_step` says what may be retried at all."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -18,16 +18,16 @@ R = TypeVar("R")
 
 
 def delay(policy: RetryPolicy, number: int, failure: Failed, jitter: float) -> float:
-    """Return the seconds to wait after attempt *number* (from 1): what was asked for, and full jitter on top of it.
+    """Return the seconds to wait after attempt *number* (from 1): the requested pause, plus full jitter.
 
-    All who are rejected at the same moment are asked for the same pause. Without the jitter they would come back as
-    one.
+    All calls that are rejected at the same moment are told the same pause. Without the jitter they would all come back
+    at the same time.
     """
     return failure.retry_after + jitter * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
 
 
 def _budget(seller: object, rule: RetryClass) -> tuple[object, str]:
-    """Return the budget that retries of a *seller* spend: reads, writes and requests for tokens have one each."""
+    """Return the key of the budget for retries of *seller*: reads, writes and token requests have a budget each."""
     group = "reads" if rule is RetryClass.READ else "writes"
     return seller, "tokens" if rule in SINGLE_USE else group
 
@@ -35,10 +35,10 @@ def _budget(seller: object, rule: RetryClass) -> tuple[object, str]:
 class RetryBudgets:
     """Keep retries from multiplying an outage: a budget for each seller and group of operations.
 
-    A retry costs 5 tokens, one after a timeout 10, one after a 429 or a full pool none. A success gives back what its
-    own retry cost, or 1 if it took none, up to 500. While fewer than a third of the attempts fail nobody notices; when
-    all fail, retries soon stop. A budget that is full is not kept, nor more than 4,096 others: beyond that number the
-    budget that was spent from longest ago is forgotten, and is full again.
+    A retry costs 5 tokens. After a timeout it costs 10, after a 429 or a full pool nothing. A success gives back the
+    cost of its own retry, or 1 if it needed no retry, up to 500 in total. The budget is not felt while fewer than a
+    third of the attempts fail. When all fail, retries soon stop. A full budget is not kept. Of the others, the 4,096
+    that were used last are kept. An older one is forgotten, and counts as full again.
     """
 
     __slots__ = ("remaining",)
@@ -49,11 +49,11 @@ class RetryBudgets:
     MOST = 4096
 
     def __init__(self) -> None:
-        #: The tokens that are left of each budget that is not full.
+        #: The tokens left in each budget that is not full.
         self.remaining: dict[tuple[object, str], int] = {}
 
     def withdraw(self, seller: object, rule: RetryClass, failure: Failed) -> int | None:
-        """Pay for a retry after *failure*, and return its cost; `None` if the budget is used up."""
+        """Pay for a retry after *failure*, and return its cost; `None` if the budget is too low."""
         if failure.kind is Failure.RATE_LIMITED or _found_pool_full(failure):
             return 0
         cost = self.COST_OF_TIMEOUT if failure.timed_out else self.COST
@@ -65,13 +65,13 @@ class RetryBudgets:
         return cost if left >= cost else None
 
     def left(self, seller: object, rule: RetryClass) -> float:
-        """Return what is left of a budget: 1.0 for all of it."""
-        if not self.remaining:  # Nearly always: an observer is told this of each call, and a seller takes long to hash.
+        """Return the share of a budget that is left: 1.0 for a full budget."""
+        if not self.remaining:  # The usual case. Hashing a seller is slow, and each observed call asks this.
             return 1.0
         return self.remaining.get(_budget(seller, rule), self.FULL) / self.FULL
 
     def deposit(self, seller: object, rule: RetryClass, tokens: int = 1) -> None:
-        """Note a success: at the first attempt, or after a retry that cost *tokens*."""
+        """Record a success: at the first attempt, or after a retry that cost *tokens*."""
         budget = _budget(seller, rule)
         if (left := self.remaining.get(budget)) is None:
             return
@@ -82,7 +82,7 @@ class RetryBudgets:
 
 
 class Retries(Struct, Generic[R], eq=False):
-    """Decides on the retries of one call, and pays for them."""
+    """Decides on the retries of one call, and pays for them from the budgets."""
 
     rule: RetryClass
     policy: RetryPolicy
@@ -92,9 +92,9 @@ class Retries(Struct, Generic[R], eq=False):
     clock: Clock
     deadline: float
     paid: int = 0
-    """What the latest retry has cost."""
+    """The cost of the latest retry."""
     pool_waits: int = 0
-    """Attempts that found the transport's pool full: nothing was sent, so they do not count."""
+    """Attempts that found the transport's pool full. They sent nothing, so they do not count."""
 
     async def run(
         self,
@@ -102,15 +102,15 @@ class Retries(Struct, Generic[R], eq=False):
         attempt: Callable[[], Awaitable[R | Failed]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> R | Failed:
-        """Go on after the first *failure*, until an *attempt* succeeds or no further one is allowed.
+        """Go on after the first *failure*, until an *attempt* succeeds or no further attempt is allowed.
 
-        tenacity comes in only now, since most calls succeed at once: the first failure is the outcome of its first
-        attempt. Each call has a retryer of its own: one that is shared between tasks mixes up their states.
+        tenacity is only used from here on, since most calls succeed at the first attempt: *failure* is the outcome of
+        its first attempt. Each call has its own retryer, because tasks that share one mix up their states.
         """
         try:
             from tenacity import AsyncRetrying, retry_if_result  # only after a failure
         except (ImportError, AttributeError, OSError):
-            # Perhaps no file can be opened any more, or Ctrl-C has ended the first import in the middle.
+            # The process may have no free file descriptor, or Ctrl-C may have interrupted the first import.
             return failure
         first = [failure]
 
@@ -124,7 +124,7 @@ class Retries(Struct, Generic[R], eq=False):
         try:
             outcome: R | Failed = await retrying(next_outcome)
         finally:
-            retrying.iter_state.reset()  # It refers to itself, and to the outcomes of the call.
+            retrying.iter_state.reset()  # Breaks a reference cycle with the outcomes (CONTRIBUTING: cycles).
         if not isinstance(outcome, Failed):
             self.budgets.deposit(self.seller, self.rule, self.paid or 1)
         return outcome
@@ -142,7 +142,7 @@ class Retries(Struct, Generic[R], eq=False):
         return max(1, state.attempt_number - self.pool_waits)
 
     def _stop_or_pay(self, state: "RetryCallState") -> bool:
-        """Return whether no further attempt is made; what another costs is paid here."""
+        """Return whether to stop; if not, take the cost of the next attempt from the budget."""
         rest = state.upcoming_sleep
         if (
             self._number(state) >= self.policy.attempts
@@ -150,7 +150,7 @@ class Retries(Struct, Generic[R], eq=False):
             or self.history.key_lasts(self.clock) <= rest
         ):
             return True
-        # Last: the budget pays only for a retry that nothing else forbids.
+        # Last, so that the budget only pays for a retry that nothing else forbids.
         cost = self.budgets.withdraw(self.seller, self.rule, _outcome(state))
         self.paid = cost or 0
         return cost is None

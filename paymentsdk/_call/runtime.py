@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Runtime:
-    """Connections, time, budgets for retries and permits: a client and all its copies share one."""
+    """Connections, time, retry budgets and permits: a client and all its copies share one."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Runtime:
         self.transport: Transport = transport
         self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
         self.clock: Clock = clock
-        #: The platform's time; of a client with a journal.
+        #: The platform's time; only for a client with a journal.
         self.platform_clock = platform_clock
         self.deadlines: Deadlines = Deadlines(clock)
         self.budgets: RetryBudgets = RetryBudgets()
@@ -46,22 +46,22 @@ class Runtime:
         self.flow: Flow = Flow(flow, clock)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.closed: bool = False
-        #: Exchanges a refresh token: takes the engine of the call, and the token.
+        #: Exchanges a refresh token; it takes the engine of the call, and the token.
         self.exchange = exchange
-        #: Makes a read, for the `Date` of the response, and for a token if there is none: takes the engine.
+        #: Makes a read, for the `Date` of its response, and to get a token if there is none; it takes the engine.
         self.read = read
-        #: Carries out a write as a record of the journal, if there is one: takes the engine, the intent and the name.
+        #: Carries out a write as a record of the journal; it takes the engine, the intent and the name.
         self.write_by_name = write_by_name
         self.refreshing: WeakSet[RefreshingToken] = WeakSet()
-        """The tokens that were asked to refresh themselves, while somebody holds them."""
+        """The tokens whose refresh was requested. A weak set, so it keeps no token alive."""
         self.asking: set[int] = set()
-        """The ids of those tokens whose refresh token this client has sent to the platform, without a response yet."""
+        """The ids of the tokens whose refresh token this client has sent, and whose response has not come yet."""
 
     def close(self) -> None:
-        """Reject further calls, and end the waits of calls that are still to send something.
+        """Reject further calls, and end the waits of calls that still have something to send.
 
         Raises:
-            ClientClosed: The calls belong to another event loop, which still runs; nothing was closed.
+            ClientClosed: The calls belong to another event loop that still runs. Nothing was closed.
         """
         if self.loop is not None and self.loop is not asyncio.get_running_loop() and self.loop.is_running():
             raise ClientClosed("the client belongs to another event loop: close it there")
@@ -70,17 +70,17 @@ class Runtime:
             self.flow.close()
 
     def discard(self, response: Response | None) -> None:
-        """Make the transport close the connection of *response* before another request, if it can."""
+        """Make the transport close the connection of *response* before another request uses it, if it can."""
         if self._discarding is not None and response is not None:
             with suppress(Exception):  # The outcome of the call must not depend on it.
                 self._discarding.discard(response)
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
-        """Let a call begin, and return the loop that it runs on.
+        """Check that a call may begin, and return the loop that it runs on.
 
         Raises:
-            ClientClosed: The client is closed, its connections belong to another event loop that is not closed, or no
-                loop of asyncio runs.
+            ClientClosed: The client is closed, belongs to another event loop that is not closed, or no asyncio event
+                loop runs.
         """
         if self.closed:
             raise ClientClosed("the client is closed")
@@ -93,14 +93,14 @@ class Runtime:
         return running
 
     def _bind(self, running: asyncio.AbstractEventLoop) -> None:
-        """Bind the client to the *running* loop, if it has none yet or its loop is closed.
+        """Bind the client to the *running* loop, if it has no loop yet or its loop is closed.
 
-        A loop that stands still keeps the client: it may go on, and with it calls and token refreshes in flight.
+        A loop that is stopped but not closed keeps the client: it may go on, with calls and token refreshes in flight.
         """
         if self.loop is not None:
             if not self.loop.is_closed():
                 raise ClientClosed("the client belongs to another event loop; make one client per loop")
-            # Nothing of that loop wakes up again: neither its calls nor the timer of their deadlines.
+            # Nothing of the closed loop wakes up again: neither its calls nor the timer of their deadlines.
             self.deadlines = Deadlines(self.clock)
             self.flow = Flow(self._flow_control, self.clock)
         self.loop = running

@@ -1,4 +1,4 @@
-"""`Settings`: the settings of a client, and `CallOptions`, those of them that a copy may change."""
+"""`Settings` of a client, and `CallOptions`, which a copy of the client may change."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import AuthScheme, Credentials
     from paymentsdk.events import Observer
 
-#: The header that the id of the buyer's device goes with (4.4), unless a client is told its real name.
+#: The header for the id of the buyer's device (4.4), unless the client is given another name for it.
 SESSION_HEADER = "X-Platform-Session-Id"
 _KEY = re.compile(r"[!-~]{1,64}\Z")
 _PORTS = {"http": 80, "https": 443}
-#: The resolver drops the higher bits of a larger one: the token would go to another server.
+#: The resolver drops the higher bits of a larger port, so the token would go to another server.
 _LAST_PORT = 65535
 #: The scheme, the host, the port and the path.
 _BASE_URL = re.compile(
@@ -37,39 +37,39 @@ _BASE_URL = re.compile(
 
 
 class SharedOptions(TypedDict, total=False):
-    """What a client is set up with and a copy of it may change; `None` is the default, or changes nothing."""
+    """Options that you pass to a client, and that a copy may change; `None` is the default, or changes nothing."""
 
     auth: AuthScheme | None
-    """A source of tokens such as `RefreshingToken`, or a `Signer`; excludes `access_token`."""
+    """A source of tokens such as `RefreshingToken`, or a `Signer`. Cannot be combined with `access_token`."""
     timeout: Timeout | None
-    """How long calls may take: by default 60 s in all, 30 s per attempt, 5 s to connect. A copy replaces it whole."""
+    """How long calls may take: by default 60 s in total, 30 s per attempt, 5 s to connect. A copy replaces all."""
     retry: RetryPolicy | None
-    """When a failed call is tried again: by default up to 4 attempts."""
+    """When a failed call is retried: by default up to 4 attempts."""
     headers: Mapping[str, str] | None
-    """Header fields to send with every request; those of a copy are added to those of the client, or replace them."""
+    """Header fields of every request. A copy adds its fields to the client's. The same name replaces a field."""
     strict: bool | None
-    """`True` rejects a response that breaks the contract; `False`, the default, repairs it. After a write, the
-    rejection is an `OutcomeUnknown`. A token is accepted all the same: its grant is already spent."""
+    """`True` rejects a response that breaks the contract. `False`, the default, repairs it. After a write, the
+    rejection is an `OutcomeUnknown`. A token response is always accepted, because its grant is already spent."""
     observers: Iterable[Observer] | None
-    """Functions that are called with what happens to the calls, see `paymentsdk.events`. They must not block; what
-    they raise is logged and dropped. Those of a copy are called in place of those of the client."""
+    """Functions that are called with the events of the calls, see `paymentsdk.events`. They must not block. If
+    they raise, the exception is logged and dropped. The observers of a copy replace those of the client."""
 
 
 class CallOptions(SharedOptions, total=False):
-    """What a copy of a client, or of one of its resources, may do in another way; `None` changes nothing."""
+    """Options that a copy of a client, or of a resource, may change; `None` changes nothing."""
 
     access_token: str | None
-    """Another seller's token, in place of the client's. The copy belongs to no `account`, as with `auth`."""
+    """Another seller's token, instead of the client's. The copy belongs to no `account`, as with `auth`."""
     idempotency_key: str | UUID | None
-    """The key of every keyed write of the copy, unless the call gives its own. Two different writes with one key are a
-    conflict: use such a copy for one intent."""
+    """The key of every keyed write of the copy, unless a call passes its own. Use such a copy for one write only: two
+    different writes with one key are a conflict."""
     priority: Priority | None
-    """`"batch"` for calls that nobody waits for: where calls wait for their turn, they go after all others;
-    `"interactive"`, the default."""
+    """`"batch"` for calls that can wait: they wait behind all interactive calls of the client. The default is
+    `"interactive"`."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a client is set up with, and what a copy of it may change. See `PaymentsClient`."""
+    """The settings of a client, and of a copy of it. See `PaymentsClient`."""
 
     base_url: str
     auth: AuthScheme = NoToken()
@@ -80,7 +80,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     session_header: str
     headers: Mapping[str, str]
     header_secrets: tuple[str, ...] = ()
-    """What in them may be a credential."""
+    """Values of the headers that may be credentials."""
     idempotency_key: str | None = None
     strict: bool = False
     observers: tuple[Observer, ...] = ()
@@ -89,11 +89,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     priority: Priority = "interactive"
 
     def changed(self, options: CallOptions) -> Settings:
-        """Return a copy of these settings with *options*, whose credentials are masked in place.
+        """Return a copy of these settings with *options*, and mask the credentials of the options in place.
 
         Raises:
             RequestInvalid: An option is invalid.
-            TypeError: There is no such option.
+            TypeError: An option has an unknown name.
         """
         mask_options(options)
         if unknown := sorted(options.keys() - CallOptions.__annotations__.keys()):
@@ -107,7 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         if "auth" in changes:
             check_scheme("auth", options.get("auth"))
             changes["account"] = None
-        # Read only after a failure: a defect there would hide that a write is in doubt.
+        # Checked here: the policy is read only after a failure, and an error then would hide that a write is in doubt.
         if not isinstance(changes.get("retry", self.retry), RetryPolicy):
             raise RequestInvalid("retry", f"must be a RetryPolicy, not {type(changes['retry']).__name__}")
         if (key := options.get("idempotency_key")) is not None:
@@ -129,29 +129,29 @@ def mask_options(options: CallOptions) -> None:
 
 
 def check_key(key: str | UUID) -> str:
-    """Return *key* as a plain text if it can be an idempotency key.
+    """Return *key* as a plain string if it can be an idempotency key.
 
     Raises:
-        RequestInvalid: It is neither a UUID nor 1 to 64 visible ASCII characters.
+        RequestInvalid: The key is neither a UUID nor 1 to 64 visible ASCII characters.
     """
     if isinstance(key, UUID):
         return str(key)
     if not isinstance(key, str) or not _KEY.match(key):
         raise RequestInvalid("idempotency_key", "must be a UUID, or 1 to 64 visible ASCII characters")
-    return str.__str__(key)  # Not `str(key)`: that of an Enum is its name, and not the text that was checked.
+    return str.__str__(key)  # Not `str(key)`, which returns the name of an Enum and not the checked text.
 
 
 def check_base_url(base_url: str, *, allow_http: bool | None) -> str:
-    """Return *base_url* in one form, since keys of journaled writes are derived from it.
+    """Return the normal form of *base_url*: the journal derives the keys of writes from it.
 
-    The host is in lower case, and the default port and the slash at the end are left out.
+    The host is in lower case. The default port and the slash at the end are left out.
 
-    Every call carries or obtains a credential. So plain http is for this machine alone, unless *allow_http* is true.
-    If it is ``None``, the environment decides.
+    Every call carries or obtains a credential. So plain http is only for this machine, unless *allow_http* is true. If
+    it is ``None``, the environment decides.
 
     Raises:
-        RequestInvalid: It is no http or https address, or plain http to another machine. The error does not show an
-            address that cannot be read: there may be a password in it.
+        RequestInvalid: This is not an http or https address, or it is plain http to another machine. The error does not
+            show an address that cannot be read, because it may contain a password.
     """
     match = _BASE_URL.match(base_url) if isinstance(base_url, str) else None
     if match is None or not 0 < int(match[3] or _PORTS[match[1]]) <= _LAST_PORT:

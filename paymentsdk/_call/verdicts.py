@@ -1,6 +1,6 @@
-"""What one attempt came to, what that means for the call, and which error is true in the end.
+"""The outcome of one attempt, its meaning for the call, and the error that is true in the end.
 
-`next_step` applies the table of `_contract/rules.py`. `final_error` has every sentence about money.
+`next_step` applies the table of `_contract/rules.py`. `final_error` makes every statement about money.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ R = TypeVar("R")
 
 _BAD_REQUEST = 400
 _MOST_ATTEMPTS = 20
-#: Errors that kept a request from being made, and that the caller gets as they are.
+#: Errors that kept a request from being made. The caller gets them unchanged.
 OWN_ERRORS = (RequestInvalid, ReauthorizationRequired, RefreshFailed, ClientClosed)
 
 
-# --- the outcome of one attempt, if it is no `Result` ----------------------------------------------------------------
+# --- the outcome of one attempt, if it is not a `Result` -------------------------------------------------------------
 
 
 class Failed(Struct, frozen=True, eq=False, kw_only=True):
-    """An attempt that brought no result."""
+    """An attempt without a result."""
 
     kind: Failure
     reason: str
-    """In words, without credentials."""
+    """The reason in words, without credentials."""
     response: Response | None = None
     timed_out: bool = False
     """Whether our own deadline ended it."""
     permanent: bool = False
-    """Whether another attempt would fail the same way."""
+    """Whether another attempt would fail in the same way."""
     attempted: bool = True
-    """Whether observers were told of a request; without a token, or on a closed client, none is made."""
+    """Whether observers were told of a request. Without a token, or on a closed client, no request begins."""
     retry_after: float = 0.0
-    """Seconds that the platform asked to wait; 0 if it did not."""
+    """Seconds that the platform asked to wait. 0 if it did not ask."""
     settles: Settles = Settles.NONE
-    """Which attempts had no effect, as the response says."""
+    """Which attempts had no effect, according to the response."""
 
 
 class Rejected(Failed, frozen=True, eq=False, kw_only=True):
@@ -86,11 +86,11 @@ class Rejected(Failed, frozen=True, eq=False, kw_only=True):
 
     error: APIError
     in_progress: bool
-    """Whether something is under way under the key, or on the thing: of a keyed write."""
+    """For a keyed write: whether another request with the key, or on the same object, is in progress."""
 
 
 class Unanswered(Failed, frozen=True, eq=False, kw_only=True):
-    """The request was sent, and there is no response that can be trusted."""
+    """The request was sent, and no response came that can be trusted."""
 
     kind: Failure = Failure.NO_TRUSTED_RESPONSE
 
@@ -100,31 +100,31 @@ class Unsent(Failed, frozen=True, eq=False, kw_only=True):
 
     kind: Failure = Failure.NOT_SENT
     cause: PaymentsError | None = None
-    """What kept the request from being sent, if it was an error of its own."""
+    """The error that kept the request from being sent, if the caller should get that error."""
     pool_full: bool = False
-    """Whether it waited in vain for a connection of the transport."""
+    """Whether it timed out while it waited for a connection of the transport."""
 
 
 class Stopped(Exception):  # noqa: N818 - it never leaves the call
-    """Carries the *outcome* of an attempt out of a step before the request is sent."""
+    """Carries the *outcome* of an attempt out of a step that comes before sending."""
 
     def __init__(self, outcome: Failed) -> None:
         self.outcome = outcome
 
 
 def not_attempted(reason: str, cause: PaymentsError | None = None) -> Stopped:
-    """No request was made, nor would the next attempt make one."""
+    """Return the outcome of an attempt without a request; the next attempt would fail in the same way."""
     return Stopped(Unsent(reason=reason, cause=cause, permanent=True, attempted=False))
 
 
 def client_closed() -> Stopped:
-    """Nothing is sent any more, since the client was closed."""
+    """Return the outcome of an attempt on a closed client: nothing is sent any more."""
     closed = ClientClosed("the client was closed")
     return not_attempted(str(closed), closed)
 
 
 def no_token(error: Exception) -> Stopped:
-    """Nothing was sent, since the source of tokens raised *error*."""
+    """Return the outcome of an attempt without a token: the token source raised *error*, and nothing was sent."""
     reason = describe(error)
     cause = _own(error) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, OWN_ERRORS):
@@ -133,43 +133,43 @@ def no_token(error: Exception) -> Stopped:
 
 
 def not_signed(error: Exception) -> Stopped:
-    """Nothing was sent: the request could not be signed, for the reason in *error*."""
+    """Return the outcome of an attempt that could not be signed because of *error*: nothing was sent."""
     cause = _own(error) if isinstance(error, OWN_ERRORS) else None
     return Stopped(Unsent(reason=f"the request could not be signed: {describe(error)}", cause=cause, permanent=True))
 
 
 def _own(error: PaymentsError) -> PaymentsError:
-    """Return a copy of *error* for one call: the same error may be raised to all that wait."""
+    """Return a copy of *error* for one call: the same error may be raised to all calls that wait."""
     own = copy(error.with_traceback(None))
     if isinstance(own, APIError):
-        own.settled = False  # It was said of the refresh.
+        own.settled = False  # It was about the refresh.
     return own
 
 
 def cut_off(error: BaseException, reason: str, *, timed_out: bool = False) -> Failed:
-    """Return the outcome of an attempt that *error* ended: a request in the queue of the transport was not sent."""
+    """Return the outcome of an attempt that *error* ended. A request in the transport's queue was not sent."""
     is_unsent = getattr(error, UNSENT, False)
     return Unsent(reason=reason, timed_out=timed_out) if is_unsent else Unanswered(reason=reason, timed_out=timed_out)
 
 
 def interrupted(error: BaseException) -> str:
-    """Return the reason of an attempt that *error* ended: the caller has cancelled it, or the program ends."""
+    """Return why *error* ended an attempt: the caller cancelled it, or the program ends."""
     return CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__
 
 
 def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -> Failed | None:
-    """Return what it means that `send` raised *error*; `None` if that has nothing to do with the request.
+    """Return the outcome if `send` raised *error*; `None` if the error has nothing to do with the request.
 
     Args:
-        error: What the transport has raised.
-        ran_out: Which bound of time ended the wait, if one did.
+        error: The exception that the transport raised.
+        ran_out: The time limit that ended the wait, in words, if it was one.
         cancelled: Whether the task has ever been cancelled.
     """
     expired = ran_out is not None
     match error:
         case SendFailed():
-            error.__traceback__ = None  # By the frames of the transport it may hold itself, and the connection.
-            # The transport may have made our cancellation a failure of its own.
+            error.__traceback__ = None  # Breaks a reference cycle that holds the connection (CONTRIBUTING: cycles).
+            # The transport may have turned our cancellation into a failure of its own.
             reason, permanent = error.reason, error.permanent
             if error.sent:
                 return Unanswered(reason=reason, permanent=permanent, timed_out=expired)
@@ -178,7 +178,7 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
         case asyncio.CancelledError() if ran_out is not None:
             return cut_off(error, ran_out, timed_out=True)
         case asyncio.CancelledError() if not cancelled:
-            # Of a task of the transport's own. Raised here, it would end ours without a word about the money.
+            # A task of the transport was cancelled. Raised here, it would end our task without a word about the money.
             return Unanswered(reason="the transport raised CancelledError for no cancellation")
         case ClientClosed():
             return Unsent(reason=str(error), cause=_own(error), permanent=True)
@@ -189,7 +189,7 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
 
 
 def not_decoded(response: Response, error: Exception) -> Unanswered:
-    """A response came, and reading it raised *error*."""
+    """Return the outcome if a response came, but reading it raised *error*."""
     reason = error if isinstance(error, DecodingError) else f"reading it raised {describe(error)}"
     return Unanswered(reason=f"HTTP {response.status}, but {reason}", response=response)
 
@@ -197,10 +197,10 @@ def not_decoded(response: Response, error: Exception) -> Unanswered:
 def error_response(
     operation: Operation[B, R], response: Response, secrets: Sequence[str], *, random_key: bool
 ) -> Rejected | Unanswered:
-    """Return what an error *response* means; *random_key* says that no earlier call can have sent the key."""
+    """Return the meaning of an error *response*. With *random_key*, no earlier call can have sent the key."""
     try:
         error = parse_error_response(operation, response, secrets)
-    except Exception as cause:  # noqa: BLE001 - a transport of one's own may return a body that is no bytes
+    except Exception as cause:  # noqa: BLE001 - a user's transport may return a body that is not bytes
         return not_decoded(response, cause)
     status, codes = response.status, error.codes
     kind = classify_response(operation.errors, status, error.code, codes)
@@ -219,25 +219,25 @@ def error_response(
 
 
 class History(Struct, eq=False):
-    """What the failures of one call have shown so far: what the verdicts depend on."""
+    """The failures of one call so far, on which the verdicts depend."""
 
     ambiguous_attempts: int = 0
     """Attempts after which it is unknown whether the operation took effect."""
     first_reason: str | None = None
-    """What happened at the first of them."""
+    """The reason of the first of them."""
     unsettled: int = 0
     """How often the platform responded with a 4xx that does not settle the write."""
     first_sent: tuple[float, float] | None = None
     """When the first request may have left: on the monotonic clock, and in seconds since the epoch."""
     timed_out_from: float | None = None
-    """When the last attempt began that our own deadline cut, on the monotonic clock."""
+    """When the last attempt began that our own deadline cut off, on the monotonic clock."""
 
     @classmethod
     def begun(cls, first_sent_at: float | None, clock: Clock) -> History:
         """Return the history of a call whose request another call may have sent.
 
         Args:
-            first_sent_at: When that call sent the key, in seconds since the epoch; `None` if nobody knows.
+            first_sent_at: When that call sent the key, in seconds since the epoch. `None` if that is unknown.
             clock: Tells how long ago that was.
         """
         if first_sent_at is not None:
@@ -246,7 +246,7 @@ class History(Struct, eq=False):
         return cls(ambiguous_attempts=1, first_reason="it may have been sent before this call")
 
     def key_lasts(self, clock: Clock) -> float:
-        """Return the seconds until the platform may have forgotten the key: then it would do the same once more."""
+        """Return the seconds until the platform may have forgotten the key, and would execute the request again."""
         if self.first_sent is None:
             return KEY_LIFETIME
         monotonic, timestamp = self.first_sent
@@ -254,7 +254,7 @@ class History(Struct, eq=False):
         return KEY_LIFETIME - max(clock.monotonic() - monotonic, clock.now() - timestamp)
 
     def record(self, failure: Failed, monotonic: float, timestamp: float) -> None:
-        """Take into account the *failure* of an attempt that began then."""
+        """Record the *failure* of an attempt that began at these times."""
         if not isinstance(failure, Unsent):
             self.first_sent = self.first_sent or (monotonic, timestamp)
             self.timed_out_from = monotonic if failure.timed_out else self.timed_out_from
@@ -270,24 +270,24 @@ class History(Struct, eq=False):
 
 
 class RetryPolicy(Struct, frozen=True):
-    """When a failed call is tried again. All times are in seconds."""
+    """When a failed call is retried. All times are in seconds."""
 
     attempts: int = 4
-    """The most requests that one call sends, 1 to 20; 1 turns retries off. One repetition per call with a refreshed
-    token does not count, nor does an attempt that waited in vain for a connection of the pool: with retries, the call
-    waits again until its total timeout."""
+    """The most requests that one call sends, 1 to 20. 1 turns retries off. One repetition per call with a refreshed
+    token does not count. An attempt that finds the connection pool full does not count either: with retries on, the
+    call waits again until its total timeout."""
     base_delay: float = 0.5
-    """Before attempt n + 1 the client pauses for a random time from 0 to `min(max_delay, base_delay * 2**(n - 1))`;
-    0 to 86,400."""
+    """Before attempt n + 1 the client pauses for a random time from 0 to `min(max_delay, base_delay * 2**(n - 1))`.
+    It is 0 to 86,400."""
     max_delay: float = 8.0
-    """The upper bound of that time; 0 to 86,400."""
+    """The upper bound of that random time, 0 to 86,400."""
     max_retry_after: float = 30.0
-    """The longest pause that the client keeps when the platform asks for one; the random pause comes on top. If the
-    platform asks for more, the call fails at once, with that pause in `retry_after` of its error, or of the
-    `last_error` of an `OutcomeUnknown`; 0 to 86,400."""
+    """The longest pause that the client accepts if the platform asks for one, 0 to 86,400. The random pause comes on
+    top. If the platform asks for more, the call fails immediately. That pause is in `retry_after` of its error, or of
+    the `last_error` of an `OutcomeUnknown`."""
     retry_unkeyed: bool = False
-    """When no response came, also send a write again that takes no idempotency key (a preference, a customer). The
-    object can then exist twice. After a 5xx, a 408 or a 424 such a write is never sent again."""
+    """Also retry a write that takes no idempotency key (a preference, a customer) when no response came. The object can
+    then exist twice. After a 5xx, a 408 or a 424 such a write is never retried."""
 
     def __post_init__(self) -> None:
         check_within("retry.attempts", self.attempts, 1, _MOST_ATTEMPTS)
@@ -297,10 +297,10 @@ class RetryPolicy(Struct, frozen=True):
 
 
 def next_step(rule: RetryClass, failure: Failed, history: History, policy: RetryPolicy) -> Verdict:
-    """Return what follows *failure*, which *history* has noted already.
+    """Return the step after *failure*, which *history* already has.
 
-    That is ``RETRY``, if the policy, the deadline and the budget allow it, ``REFRESH``, if there can be another token,
-    or ``STOP``.
+    The step is ``RETRY`` if the policy, the deadline and the budget allow it, ``REFRESH`` if the client can get another
+    token, or ``STOP``.
     """
     verdict = TABLE[rule][failure.kind]
     if verdict is not Verdict.REFRESH and (failure.permanent or failure.retry_after > policy.max_retry_after):
@@ -329,19 +329,20 @@ def final_error(
     own_key: bool,
     journaled: bool,
 ) -> PaymentsError:
-    """Return the one error that is true of a call, with what its attempts have shown.
+    """Return the one true error of a call, from the outcomes of its attempts.
 
     Args:
-        operation: What was to be done.
+        operation: The operation that was called.
         last: The last outcome.
-        history: What all outcomes have shown.
-        own_key: Whether the key is the caller's own: an earlier call may have sent it.
-        journaled: Whether recovery sends the write again while it is not settled: it must not pass for rejected.
+        history: All outcomes so far.
+        own_key: Whether the key is the caller's own. Then an earlier call may have sent it.
+        journaled: Whether recovery sends the write again until it is settled. Then it must not count as rejected
+            before.
     """
     error = _true_error(operation, last, history, own_key=own_key)
     if journaled and isinstance(error, APIError) and not error.settled:
         error = OutcomeUnknown(_reason(last))
-    # The traceback begins here: the frames below hold credentials.
+    # The traceback begins here: the frames below hold credentials (CONTRIBUTING: frames).
     error = error.with_traceback(None)
     error.operation = operation.name
     if last.response is not None:
@@ -361,7 +362,7 @@ def final_error(
 
 
 def _true_error(operation: Operation[B, R], last: Failed, history: History, *, own_key: bool) -> PaymentsError:
-    """Return the outcome as one of the three of `paymentsdk.errors`, or what kept the call from being made."""
+    """Return the outcome as one of the three of `paymentsdk.errors`, or the error that prevented the call."""
     rejection = last.error if isinstance(last, Rejected) else None
     ambiguous = history.ambiguous_attempts > 0 and last.settles is not Settles.ALL
     # A redirect is not a rejection: the server may have processed the request first.
@@ -372,18 +373,18 @@ def _true_error(operation: Operation[B, R], last: Failed, history: History, *, o
         rejection.settled = last.settles is Settles.ALL or (last.settles is Settles.THIS and not own_key)
         return rejection
     cause = last.cause if isinstance(last, Unsent) else None
-    # No other rejection of a token refresh: a caller would take it for what the platform says of the request.
+    # A rejected token refresh would look like the platform's answer to the request itself.
     if isinstance(cause, ReauthorizationRequired):
         cause.settled = operation.writes and not own_key
     if isinstance(cause, OWN_ERRORS):
         return cause
-    # It is no write in doubt. "Not sent" would be wrong of a read if an earlier attempt was sent.
+    # Not a write in doubt. "Not sent" would be wrong for a read with an earlier attempt that was sent.
     is_unsent = isinstance(last, Unsent) and not history.ambiguous_attempts
     return NotSent(last.reason) if is_unsent else NoAnswer(last.reason)
 
 
 def _reason(last: Failed) -> str:
-    """Return why a write stays in doubt; for a 4xx in a form that a program can read."""
+    """Return why a write is in doubt; for a 4xx in a form that a program can read."""
     if not isinstance(last, Rejected) or last.error.status < _BAD_REQUEST or last.kind is Failure.SERVER:
         return last.reason
     return f"platform_error:{visible(last.error.code or str(last.error.status))}"

@@ -1,47 +1,47 @@
-"""What in a response did not follow the contract, as a report of bounded length."""
+"""Reports of where a response did not follow the contract, in bounded number."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import DecodeError, Struct
 
-#: What a decoder raises for what does not follow the contract, or is not JSON.
+#: The exceptions of a decoder for data that does not follow the contract, or is not JSON.
 MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
-#: Reports that one response may have: a page can have some in each of a hundred thousand rows.
+#: The most reports for one response: a page can have anomalies in each of a hundred thousand rows.
 MOST_REPORTS = 100
-#: Entries of lists that one response may lose. Each is reported, and takes fifty times the room of its two bytes.
+#: The most list entries that one response may lose. Each is reported, and takes fifty times the space of its two bytes.
 MOST_MISSING = 10_000
 
 
 class DecodingError(ValueError):
-    """The body is not JSON, or not of a shape that can hold the result."""
+    """The body is not JSON, or its shape cannot hold the result."""
 
 
 class Anomaly(Struct, frozen=True):
     """A field of a response that did not follow the contract.
 
-    A response has at most 100 of them, and one more that counts the rest: its `value` is their number. Never among the
-    rest are entries of lists that are missing from the result, and the first field that the response to a write was to
-    be identified by. A response with more than 10,000 missing entries is rejected.
+    A response has at most 100 anomalies, and one more whose `value` is the number of the others. Two kinds are always
+    reported themselves: list entries that are missing from the result, and the first unreadable field that should have
+    identified the response to a write. A response with more than 10,000 missing entries is rejected.
     """
 
     path: str
     """Its place, such as `$.results[3].debit_date`."""
     value: object
-    """The field as it came, read from JSON."""
+    """The received value of the field, read from JSON."""
     reason: str
-    """What was wrong, and what was done about it."""
+    """What was wrong, and how it was repaired."""
     dropped: bool = False
     """Whether it could not be repaired, and is missing from the result."""
 
 
-#: A place in a response: `$`, or that of what is around it, and the name of a field or the number of an entry there.
-#: Only a place that is reported is spelt out: of most of a hundred thousand, nothing is.
+#: A place in a response: `$`, or the place of its container with the name of a field or the number of an entry. It
+#: becomes text only if it is reported, as most of a hundred thousand places are not.
 Place: TypeAlias = "str | tuple[Place, str | int]"
 
 
 def spell(place: Place) -> str:
-    """Return *place* as it is reported: `$.results[3].debit_date`."""
+    """Return *place* as anomalies show it: `$.results[3].debit_date`."""
     steps: list[str] = []
     while not isinstance(place, str):
         place, step = place
@@ -50,16 +50,17 @@ def spell(place: Place) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Say what a value read from JSON is."""
+    """Return the JSON type of *value*, in words."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 class Reports:
-    """The anomalies of a response: the first hundred, those that nobody may miss, and the number of the others.
+    """The anomalies of a response: the first hundred, all that must be reported, and the number of the others.
 
     Args:
-        essential: Says of which anomaly beyond the hundred the first one has to be reported: see `Identity.unreadable`.
+        essential: Tells which anomalies must be reported even beyond the hundred. Only the first is. See
+            `Identity.unreadable`.
     """
 
     __slots__ = ("_essential", "_kept", "_missed", "_rest", "_sample")
@@ -68,18 +69,18 @@ class Reports:
         self._kept: list[Anomaly] = []
         self._missed: list[Anomaly] = []
         self._rest = 0
-        #: One of the rest, and whether it is missing: one that is, if any is, so that nobody takes it for repaired.
+        #: An example of the others, and whether it is missing from the result. A missing one is preferred.
         self._sample: tuple[Place, bool] = "$", False
         self._essential = essential
 
     def add(self, place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
-        """Take one more; in *reason*, `{}` stands for what *value* is."""
-        # A walk counts the entries that are missing, since the platform does.
+        """Add an anomaly; in *reason*, `{}` stands for the type of *value*."""
+        # Missing entries are always reported: a walk counts them, since the platform does.
         is_reported = len(self._kept) < MOST_REPORTS or (dropped and isinstance(place[-1], int))
         if not is_reported and dropped and self._essential is not None:
             is_reported = self._essential(Anomaly(spell(place), value, reason, dropped=dropped))
             self._essential = None if is_reported else self._essential
-        if not is_reported:  # Nearly all of many are only counted, so that is cheap.
+        if not is_reported:  # This is the fast path when there are many.
             if not self._rest or dropped > self._sample[1]:
                 self._sample = place, dropped
             self._rest += 1
@@ -90,7 +91,7 @@ class Reports:
             raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
 
     def all(self) -> tuple[Anomaly, ...]:
-        """Return them."""
+        """Return all reports."""
         if not self._rest:
             return (*self._kept, *self._missed)
         place, dropped = self._sample

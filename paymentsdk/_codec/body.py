@@ -1,12 +1,12 @@
-"""A request's body as bytes, checked before anything is sent: amounts have two decimals or none, moments milliseconds.
+"""A request body as bytes, checked before sending: amounts have two decimals or none, timestamps have milliseconds.
 
-A body is encoded once, so that every attempt sends the same bytes. Nearly every one is plain: just what its own bytes
-would be read as. Whether it is, is checked first, by source that is written for its type and compiled. It says yes only
-where every member is of exactly its declared class and keeps all of its constraints; whatever it does not know is not
-plain. Any other body becomes dicts and lists, which are brought into the form of the wire, encoded, and converted to
-the body's type again. The conversion checks all constraints in C, and names the place and the rule of the first one
-that is broken. The sandbox reads requests by the same conversion, so both sides reject the same things in the same
-words.
+A body is encoded once, so that every attempt sends the same bytes. Nearly every body is *plain*: decoding its bytes
+returns an equal body. A compiled check, written for the body's type, recognizes plain bodies first. It says yes only if
+every member has exactly its declared class and keeps all of its constraints. An unknown type is not plain.
+
+Any other body becomes dicts and lists. They are brought into the wire's form, encoded, and converted to the body's type
+again. The conversion checks all constraints in C, and names the place and the rule of the first broken constraint. The
+sandbox reads requests with the same conversion, so both sides reject the same bodies with the same words.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paymentsdk.errors import RequestInvalid
 
 B = TypeVar("B")
 
-#: What JSON may hold where a number is not finite: msgspec writes a float as null, and a Decimal as its text.
+#: The JSON of a number that is not finite: msgspec writes a float as null, and a Decimal as its text.
 _NOT_FINITE = (b"null", b"NaN", b"Infinity")
 
 
@@ -41,24 +41,24 @@ class BodyEncoder(Generic[B]):
     """Checks and encodes the bodies of one operation.
 
     Raises:
-        RequestInvalid: There are amounts or timestamps in a tuple.
+        RequestInvalid: The type of the body has amounts or timestamps in a tuple.
     """
 
     def __init__(self, body: type[B], *, decimal_strings: bool) -> None:
         self._type = body
-        self._class: type = get_origin(body) or body  # A generic Struct with its parameters is no class itself.
+        self._class: type = get_origin(body) or body  # A generic Struct with parameters is not a class itself.
         self._on_wire: Step = compile_step(inspect.type_info(body), _wire_step) or (lambda data: data)
         self._not_plain = _compile_plain(body)
         decimal_format: Literal["string", "number"] = "string" if decimal_strings else "number"
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_standard).encode
-        if body is bytes:  # They go out as they are.
+        if body is bytes:  # Bytes are sent unchanged.
             self._encode = cast("Any", bytes)
 
     def encode(self, body: B) -> bytes:
-        """Return the bytes of *body*, which is left as it is.
+        """Return the bytes of *body*, and leave *body* unchanged.
 
         Raises:
-            RequestInvalid: It breaks a rule; the error names the place and the rule.
+            RequestInvalid: The body breaks a rule. The error names the place and the rule.
         """
         if not isinstance(body, self._class):
             raise RequestInvalid("$", f"expected {self._type.__name__}, got {type(body).__name__}", "type")
@@ -79,15 +79,15 @@ class BodyEncoder(Generic[B]):
             failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
         else:
             return encoded
-        del data, encoded  # They may hold credentials, and a traceback can show variables.
+        del data, encoded  # They may hold credentials, which a traceback can show (CONTRIBUTING: frames).
         raise failure
 
     def decode(self, body: bytes) -> B:
-        """Read a body as the platform does.
+        """Read the bytes of a body as the platform does.
 
         Raises:
-            RequestInvalid: It breaks a rule.
-            ValueError: It is not JSON.
+            RequestInvalid: The body breaks a rule.
+            ValueError: The bytes are not JSON.
         """
         try:
             return self.read(read_untyped(body))
@@ -95,14 +95,14 @@ class BodyEncoder(Generic[B]):
             raise ValueError("the JSON is nested too deeply") from None
 
     def read(self, data: object) -> B:
-        """Return the body that *data* is, which was read from JSON.
+        """Convert *data*, which was read from JSON, to a body.
 
         Raises:
-            RequestInvalid: It breaks a rule.
+            RequestInvalid: The body breaks a rule.
         """
         try:
             body = msgspec.convert(data, self._type)
-            self._on_wire(_to_data(body))  # It rejects what its type allows, such as an amount of three decimals.
+            self._on_wire(_to_data(body))  # Rejects values that the type allows, such as an amount with three decimals.
         except ValidationError as error:
             raise request_invalid(error, self._type) from None
         except RequestInvalid as error:
@@ -112,7 +112,7 @@ class BodyEncoder(Generic[B]):
 
 # --- the form on the wire ---------------------------------------------------------------------------------------------
 
-#: What stays as it is in plain data: its step makes text of it, or no member takes it.
+#: Types that plain data keeps: their step makes text of them, or no member accepts them.
 _KEPT = (Decimal, unfrozen(datetime), unfrozen(date), time, timedelta, bytes, bytearray, UUID)
 
 
@@ -121,7 +121,7 @@ def _to_data(body: object) -> object:
 
 
 def _standard(value: object) -> object:
-    """Return a text, an amount or a moment of a subclass as one of the class that msgspec knows."""
+    """Convert a text, an amount or a moment of a subclass to the class that msgspec knows."""
     standard: object = None
     match value:
         case str():
@@ -141,7 +141,7 @@ def _standard(value: object) -> object:
 
 
 def _wire_step(member: MemberType) -> Step | None:
-    """Return what brings values of a type into the form that the wire wants, if msgspec's own form is another."""
+    """Return the step that brings a member's values into the wire's form; `None` if msgspec writes that form."""
     if member.marks.get("day"):
         return _day
     match member.type:
@@ -158,13 +158,13 @@ def _amount(value: object, *, above_zero: bool) -> object:
         amount = money.exact(value)
     except ValueError as error:
         raise RequestInvalid("", str(error)) from None
-    if amount.is_signed() or (above_zero and not amount):  # "-0.00" is an odd thing to send.
+    if amount.is_signed() or (above_zero and not amount):  # "-0.00" is rejected, too.
         raise RequestInvalid("", "must be above 0" if above_zero else "an amount is not negative")
     return amount
 
 
 def _day(value: object) -> str:
-    """Return a date as it is, and a moment as `timestamp` does; either may be text, as in a body that was read."""
+    """Return a date unchanged, and a moment as `timestamp` does; both may be text, as in a body that was read."""
     if isinstance(value, str):
         try:
             value = read_day(value)
@@ -175,7 +175,7 @@ def _day(value: object) -> str:
 
 # --- whether a body is plain ------------------------------------------------------------------------------------------
 
-#: What the source refers to.
+#: The names that the source uses.
 _NAMES: dict[str, object] = {
     "Decimal": Decimal,
     "StrEnum": StrEnum,
@@ -188,7 +188,7 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def _compile_plain(kind: type) -> Check:
-    """Compile what names a member of a body of *kind* that is not plain."""
+    """Compile a check that names a member of a *kind* that is not plain."""
     names = dict(_NAMES)
 
     def not_plain(member: MemberType, value: str) -> str:
@@ -198,15 +198,15 @@ def _compile_plain(kind: type) -> Check:
 
 
 def _not_plain(info: inspect.Type, value: str, names: dict[str, object]) -> Iterator[str]:
-    """Yield the source of each thing that may be true of a *value* of *info* that is not plain.
+    """Yield the source of each condition under which a *value* of *info* is not plain.
 
-    Of several types of a union, a value is never all, so it is not plain: which it is of, the long way finds out.
+    A value whose type is a union of several types never counts as plain. The slow way finds out which type it has.
     """
     match info:
         case inspect.StructType(cls=cls):
             yield f"{value}.__class__ is not {_named(get_origin(cls) or cls, names)}"
             if hasattr(cls, "__post_init__"):
-                yield f"{value}.__post_init__()"  # The rules across its members, some of which can be changed.
+                yield f"{value}.__post_init__()"  # The rules across the Struct's members; some of them are mutable.
         case inspect.ListType():
             yield f"{value}.__class__ is not list"
             yield from _lengths(info, value)
@@ -220,7 +220,7 @@ def _not_plain(info: inspect.Type, value: str, names: dict[str, object]) -> Iter
             bounds = {sign: getattr(info, name) for name, sign in _BOUNDS.items()}
             yield from (f"not {value} {sign} {bound}" for sign, bound in bounds.items() if bound is not None)
         case inspect.DecimalType():
-            # The form on the wire: two decimals or none.
+            # The wire's form: two decimals or none.
             yield f"{value}.__class__ is not Decimal"
             yield f"not ({value}.same_quantum(cents) or {value}.same_quantum(one))"
             yield f"not zero < {value} < most"
@@ -241,7 +241,7 @@ def _lengths(info: inspect.StrType | inspect.ListType, value: str) -> Iterator[s
 
 
 def _named(value: object, names: dict[str, object]) -> str:
-    """Give *value* a name in the source."""
+    """Give *value* a name for use in the source."""
     name = f"n{len(names)}"
     names[name] = value
     return name

@@ -1,9 +1,9 @@
-"""A response's bytes as a Struct: exact where they follow the contract, repaired where they do not.
+"""A response's bytes as a Struct: decoded exactly if they follow the contract, repaired if they do not.
 
-Nearly every response goes straight from bytes to its Struct, in C: the text of a JSON number becomes a `Decimal`, and
-never a float. Only when that fails is it repaired along the type, a large one in a thread. One malformed row costs no
-other: not even one with half an emoji, which the decoder takes for no JSON at all. Only a value nested deeper than the
-decoder goes, a thousand levels or so, costs the whole body.
+Nearly every response goes straight from bytes to its Struct, in C. The text of a JSON number becomes a `Decimal`, and
+never a float. Only if that fails, the response is repaired along its type, a large response in a thread. A malformed
+row costs no other row, even if it has half an emoji, for which the decoder rejects the JSON. Only a value that is
+nested too deeply for the decoder, about a thousand levels, costs the whole body.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Bytes from which on a response is repaired in a thread: less takes a few milliseconds. A response that needs no
+#: Responses of so many bytes are repaired in a thread: smaller ones take a few milliseconds. A response that needs no
 #: repair is decoded on the event loop, since the decoder holds the GIL in a thread, too.
 LARGE = 65_536
-#: Half a surrogate pair that stands alone, or else all up to the next one: escapes of whole characters, and plain text.
+#: Half a surrogate pair on its own, or else the text up to the next: escapes of whole characters, and plain text.
 _LONE_SURROGATE = (
     rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..)[^\\]*+)++)|\\u[dD][89a-fA-F].."
 ).replace(b".", rb"[0-9a-fA-F]")
-#: What a response without members looks like.
+#: The bodies of a response without members.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
 
@@ -63,22 +63,22 @@ class ResponseDecoder(Generic[R]):
         self._essential = essential
         self._empty = empty
         self._documented = documented
-        # Bytes are taken for what they are.
+        # Bytes are returned unchanged.
         self._exact = cast("Callable[[bytes], R]", bytes if result is bytes else msgspec.json.Decoder(result).decode)
         self._unusable = amounts.compile_check(result)
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Return the value in *body*, and what had to be repaired.
+        """Return the value in *body*, and an anomaly for each repair.
 
         Raises:
             DecodingError: Nothing in it can be trusted.
         """
-        if (value := self.exact(body)) is not None:  # Nearly every response takes this way alone.
+        if (value := self.exact(body)) is not None:  # The usual case.
             return value, ()
         return self.repair(body)
 
     def repair(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
-        """Do what `decode` does with a body that is not `exact`."""
+        """Decode like `decode`, for a body that is not `exact`."""
         if self._empty and body.removeprefix(BOM_UTF8).strip() in _EMPTY:
             emptied = Anomaly("$", "", "the body is empty; every field is unset")
             return self._type(), () if self._documented and not body else (emptied,)
@@ -89,10 +89,10 @@ class ResponseDecoder(Generic[R]):
             raise DecodingError(f"the body is not JSON: {error}") from None
 
     def exact(self, body: bytes) -> R | None:
-        """Return the value in *body*; `None` if something in it has to be repaired."""
+        """Return the value in *body*; `None` if any part of it must be repaired."""
         try:
             value = self._exact(body)
-        except (*MALFORMED, ArithmeticError):  # A class of one's own has a rule that compares NaN.
+        except (*MALFORMED, ArithmeticError):  # ArithmeticError: a user's class may compare NaN.
             return None
         return value if self._unusable(value) is None else None
 
@@ -103,7 +103,7 @@ class ResponseDecoder(Generic[R]):
         return decoder.rebuild([page], ["$"], reports.add)[0]
 
     def _repair_other(self, body: bytes, reports: Reports) -> object:
-        """Do what `_repair` does with a response of somebody else's that is no Struct, such as a list of them."""
+        """Repair like `_repair`, for a user's type that is not a Struct, such as a list of Structs."""
         from paymentsdk._codec.repair import repair_of  # only a malformed response needs it
 
         info = inspect.type_info(self._type)
@@ -114,24 +114,24 @@ class ResponseDecoder(Generic[R]):
         return value
 
     def _decode(self, body: bytes, reports: Reports) -> tuple[RelaxedDecoder, Struct]:
-        """Decode *body* but for its rows, and what is malformed."""
+        """Decode *body*, except its rows and its malformed members."""
         try:
             decoded = self._struct_repair.decode([body])
         except MALFORMED:
             whole = _with_whole_characters(body, reports)
             if whole == body:
-                amounts.read_untyped(body)  # It says where, and counts from the beginning of the body.
+                amounts.read_untyped(body)  # Raises with the position in the whole body.
                 raise
             return self._decode(whole, reports)
         if decoded is None or len(decoded[1]) != 1:
-            value = amounts.read_untyped(body)  # It says what is wrong if there is no value, or more than one.
+            value = amounts.read_untyped(body)  # Raises if there is no value, or more than one.
             raise DecodingError(f"the body holds {kind_of(value)}, not an object")
         decoder, [page] = decoded
         return decoder, page
 
     @cached_property
     def _struct_repair(self) -> StructRepair:
-        """The repair of a body; its rows are read by themselves."""
+        """The repair of a body, without its rows."""
         from paymentsdk._codec.repair import StructRepair  # only a malformed response needs it
 
         rows = rows_of(self._type)
@@ -148,8 +148,8 @@ def _with_whole_characters(body: bytes, reports: Reports) -> bytes:
 def replace_lone_surrogates(body: bytes) -> tuple[bytes, list[str]]:
     """Return *body* with a replacement character for each escape that is half a surrogate pair, and these escapes.
 
-    The grammar of JSON allows them, who cuts a text within an emoji writes them, and the decoder does not take them. A
-    byte order mark before the JSON is skipped.
+    The grammar of JSON allows them, and a program that cuts a text inside an emoji writes them, but the decoder rejects
+    them. A byte order mark before the JSON is skipped.
     """
     halves: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A request's query and path as text, checked before anything is sent, and what is said of one that is rejected."""
+"""A request's query and path as text, checked before sending, and the errors of a rejected request."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from paymentsdk._codec.type_walk import MOMENTS, below, walk
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
-#: Not compiled here, as at every import: only a body that is rejected needs these two, and `_RULES`.
+#: Not compiled here, at every import: only a rejected body needs these two patterns and `_RULES`.
 _RULE = r"\(\?#(?P<rule>[^)]*)\)"
 _PLACE = r"(?s)(?P<reason>.*) - at `(?P<path>[^`]*)`\Z"
-#: What may stand in a path: an id as text, a whole number, also of another library, or a UUID.
+#: A value in a path: an id as text, a whole number (also of another library), or a UUID.
 PathValue: TypeAlias = str | SupportsIndex | UUID
 _SAFE_IN_PATH = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*\Z")
 
 
-#: Each rule by how msgspec begins to say that it is broken: in English, and in no other way. Nothing else reads that.
+#: Each rule by the beginning of msgspec's message, which is always in English. Only this file parses the messages.
 _RULES = {
     r"JSON is malformed": "syntax",
     r"Object missing required field": "required",
@@ -47,15 +47,15 @@ _RULES = {
 
 
 def request_invalid(error: ValidationError, body: type | None = None) -> RequestInvalid:
-    """Return msgspec's *error* as ours, with the place taken out of its text.
+    """Convert msgspec's *error*, and move the place out of its text.
 
-    If it was found in a *body*, it says which values there are, where only some may stand.
+    If a value of an enum in *body* is wrong, the text lists the allowed values.
     """
     match = re.match(_PLACE, str(error))
     path, reason = (match["path"], match["reason"]) if match else ("$", str(error))
     cause = error.__cause__
     if isinstance(cause, RequestInvalid):
-        # A rule across members: msgspec knows where the Struct is, the rule knows which member of it.
+        # A rule across members: msgspec knows the Struct, and the rule knows the member.
         return RequestInvalid(path + cause.path.removeprefix("$"), cause.reason, cause.rule)
     rule = next((rule for beginning, rule in _RULES.items() if re.match(beginning, reason)), "value")
     if reason.startswith("Expected `str` matching regex"):
@@ -66,14 +66,14 @@ def request_invalid(error: ValidationError, body: type | None = None) -> Request
 
 
 def choices(body: type, path: str) -> tuple[object, ...]:
-    """Return the values that may stand at *path* of a *body*, where only some may."""
+    """Return the allowed values at *path* of a *body*; an empty tuple if any value of its type is allowed."""
     place = re.sub(r"\[[^]]*\]", "[]", path.removeprefix("$"))
     members = (member for member in walk(inspect.type_info(body)) if member.path.replace("{}", "[]") == place)
     return next((values for member in members if (values := getattr(member.type, "values", ()))), ())
 
 
 def rule_of(pattern: str) -> str | None:
-    """Return what *pattern* asks for: patterns of members say it in a comment such as `(?#must begin with dev_)`."""
+    """Return the rule of *pattern* in words: patterns of members have it in a comment, `(?#must begin with dev_)`."""
     match = re.search(_RULE, pattern)
     return match and match["rule"]
 
@@ -86,10 +86,10 @@ class QueryEncoder:
         self._names = frozenset(getattr(filters, "__annotations__", ()))
 
     def encode(self, filters: Mapping[str, object]) -> str:
-        """Return *filters* as a query string, without those that are `None`.
+        """Return *filters* as a query string, without filters that are `None`.
 
-        A filter is a text, a truth value, a number, written without exponent, a moment with its offset, a date, a time,
-        a UUID, or an Enum of one of them.
+        A filter is a text, a boolean, a number, a moment with its offset, a date, a time, a UUID, or an Enum of one of
+        them. Numbers are written without an exponent.
 
         Raises:
             RequestInvalid: A filter is unknown or empty, or its value is of the wrong type or out of bounds.
@@ -101,9 +101,9 @@ class QueryEncoder:
             if name not in self._names:
                 names = ", ".join(sorted(self._names)) or "none"
                 raise RequestInvalid(f"$query.{name}", f"is not a filter of this search; its filters are: {names}")
-        # First of all, since msgspec reads no text that UTF-8 cannot hold, and does not say where it stands.
+        # First, since msgspec rejects a text that is invalid in UTF-8 without naming its place.
         text = "&".join(f"{name}={_quoted(name, value)}" for name, value in values.items())
-        if self._filters is not None:  # Also where none is given, since one may be required.
+        if self._filters is not None:  # Also without filters, since one may be required.
             try:
                 msgspec.convert(values, self._filters, builtin_types=MOMENTS)
             except ValidationError as error:
@@ -113,7 +113,7 @@ class QueryEncoder:
 
 
 def _plain(value: object) -> object:
-    """Return a moment or a whole number of another library as one that msgspec knows, and a UUID as text."""
+    """Convert a moment or a whole number of another library to a type that msgspec knows, and a UUID to text."""
     if isinstance(value, datetime):
         return plain_moment(value) or value
     if not isinstance(value, str | int) and (text := _id_text(value)) is not None:
@@ -122,10 +122,10 @@ def _plain(value: object) -> object:
 
 
 def _id_text(value: object) -> str | None:
-    """Return a whole number, such as one of numpy, or a UUID as text; `None` for anything else, such as a bool."""
+    """Return a whole number, such as a numpy number, or a UUID as text; `None` for anything else, such as a bool."""
     try:
         return None if isinstance(value, bool) else str(value if isinstance(value, UUID) else index(cast("int", value)))
-    except (TypeError, ValueError):  # It is no whole number, or has thousands of digits.
+    except (TypeError, ValueError):  # Not a whole number, or a number with thousands of digits.
         return None
 
 
@@ -144,14 +144,14 @@ def _quoted(name: str, value: object) -> str:
 
 
 def query_text(value: object) -> str:
-    """Return *value* as a query has it."""
+    """Return *value* as text for a query."""
     match value:
         case bool():
             return "true" if value else "false"
         case datetime():
             return timestamp(value)
         case str():
-            return str.__str__(value)  # `str(value)` of an Enum is its name.
+            return str.__str__(value)  # `str(value)` of an Enum returns its name.
         case int():
             return int.__repr__(value)
         case Enum():
@@ -173,13 +173,13 @@ def query_text(value: object) -> str:
 
 
 def fill_path(template: str, names: tuple[str, ...], values: dict[str, PathValue]) -> str:
-    """Put *values* into the placeholders of *template*; each of them that is no text becomes one.
+    """Put *values* into the placeholders of *template*; whole numbers and UUIDs are converted to text.
 
     Raises:
-        RequestInvalid: A value is missing, unknown, or would change the path it stands in (`..`, `/`, `?`).
+        RequestInvalid: A value is missing or unknown, or would change the path that it is put into (`..`, `/`, `?`).
     """
     for name in values:
-        if name not in names:  # Such as a misspelt option.
+        if name not in names:  # For example a misspelt option.
             raise RequestInvalid(name, "is not an argument of this operation")
     for name in names:
         if name not in values:
@@ -190,7 +190,7 @@ def fill_path(template: str, names: tuple[str, ...], values: dict[str, PathValue
                 reason = f"expected a text, a whole number or a UUID, got {type(value).__name__}"
                 raise RequestInvalid(f"$path.{name}", reason)
             values[name] = value = text
-        # Nearly every id has letters and digits alone, which is seen faster.
+        # Nearly every id has only letters and digits, and that check is faster.
         if not (value.isalnum() and value.isascii()) and not _SAFE_IN_PATH.match(value):
             raise RequestInvalid(f"$path.{name}", "an id has only letters, digits, '-', '_', '.' and '~'")
         template = template.replace("{" + name + "}", value)

@@ -1,13 +1,13 @@
 """Repairs a response that does not follow the contract, along its type and straight from its bytes.
 
-A Struct is decoded in C but for those of its members that are malformed. These stay bytes, and each is read by itself:
-a value where its meaning is plain (`"3"` for a number, a number for a string, a timestamp without an offset), a Struct
-or a list in the same way again, and what is none of these is dropped. Each is reported as an `Anomaly`, and nothing
-else is touched. What is malformed in one Struct is so in most of its kind: how these are read is compiled once.
+A Struct is decoded in C, except its malformed members. These stay bytes, and each is read on its own. A value is
+repaired if its meaning is plain (`"3"` for a number, a number for a string, a timestamp without an offset). A Struct or
+a list is repaired in the same way again. Anything else is dropped. Each repair is reported as an `Anomaly`, and nothing
+else changes. A member that is malformed in one Struct is usually malformed in all, so each way of reading is compiled
+once.
 
-An operation of somebody else's may respond with types that no operation of the platform has: values and lists with
-bounds, lists with nulls, Structs that a tag tells apart, or that stand as lists. Such a value is decoded as it is, or
-dropped and reported.
+A user's operation may respond with types that no operation of the platform has: values and lists with bounds, lists
+with nulls, tagged Structs, or Structs encoded as lists. Such a value is decoded exactly, or dropped and reported.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from paymentsdk._codec.values import VALUE_REPAIRS, Repair, Report, day_repair, 
 from paymentsdk._secrets import MASK
 from paymentsdk.errors import describe
 
-#: How the decoder names the first member of a listed Struct that it does not take, or what is below it; or one that is
-#: missing.
+#: How the decoder names the first member of a listed Struct that it rejects (or the member around it) or misses.
 _PLACE = re.compile(r"(?:required field `([^`]+)` - at )?`\$\[[^]]+\](?:\.([^.`\[]+))?")
-#: Ways to read the Structs of one kind: one takes a millisecond to compile.
+#: The most compiled ways to read the Structs of one kind: each takes a millisecond to compile.
 MOST_COMPILED = 64
-#: Entries of a list that are decoded at once: where one is malformed, all of them are made one by one.
+#: Entries of a list that are decoded together: if one is malformed, each of them is built on its own.
 MOST_AT_ONCE = 32
-#: What a type may ask of its values besides.
+#: The rules that a type may have for its values.
 _RULES = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
-#: Texts that must not be empty: what is, stands for unset.
+#: Texts that must not be empty: an empty one stands for unset.
 _NOT_EMPTY = inspect.StrType(min_length=1)
 _NUMBER = re.compile(r"[0-9]{1,19}\Z")
-#: A list that begins with more entries that are neither an object nor a text than a response may lose. Each of them
-#: would take eighty bytes before they are counted.
+#: A list that begins with more entries that are neither an object nor a text than a response may lose. Each entry would
+#: take eighty bytes before the entries are counted.
 _NO_ROWS = re.compile(rb'\[(?:[^\[\]{}",]++,){%d}' % (MOST_MISSING + 1))
-#: Stands for each member that is missing: it is read as null where it need not be there.
+#: Stands for each missing member; it is read as null if the member is optional.
 _MISSING = Raw(b"null")
 _entries = msgspec.json.Decoder(list[Raw]).decode
 _members_of = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -53,24 +52,24 @@ _OBJECT = "an object stands for a list of one"
 
 
 class RelaxedDecoder(NamedTuple):
-    """Decodes Structs of which some members may be anything: these stay bytes, and `rebuild` reads each by itself."""
+    """Decodes Structs whose relaxed members may be anything: these stay bytes, and `rebuild` reads each on its own."""
 
     relaxed: frozenset[str]
-    """The names of these members in JSON."""
+    """The names of the relaxed members in JSON."""
     decode: Callable[[bytes], list[Struct]]
     """Decodes a list of the relaxed Structs."""
     unusable: Check
-    """Names one of the other members that holds an amount that cannot be used."""
+    """Names a member with an unusable amount, among the members that are not relaxed."""
     rebuild: Callable[[list[Struct], Iterable[Place], Report], list[object]]
-    """Makes the Structs of such a list, which stand at these places."""
+    """Builds the Structs of such a list, from the places that they have in the response."""
 
 
 class StructRepair:
-    """Decodes Structs of one kind, and repairs them where they need it.
+    """Decodes Structs of one kind, and repairs them if needed.
 
     Args:
         cls: Their type.
-        relaxed: The members that are always read by themselves.
+        relaxed: The members that are always read on their own.
     """
 
     def __init__(self, cls: type[Struct], relaxed: frozenset[str] = frozenset()) -> None:
@@ -81,20 +80,20 @@ class StructRepair:
         self._decoder = lru_cache(MOST_COMPILED)(self._compile)
 
     def __call__(self, raw: Raw, place: Place, report: Report) -> object:
-        """Return the Struct that stands at *place*; `None` if none does."""
+        """Return the Struct at *place*; `None` if the value is not an object."""
         return None if begins(raw, b"n") else next(iter(self.read([raw], place, report)), None)
 
     def read(self, raws: Sequence[bytes | Raw], place: Place, report: Report, first: int | None = None) -> list[object]:
-        """Return what *raws* hold: the Struct at *place*, or entries of a list there, without those that are none.
+        """Return the Struct at *place*, or the entries of a list at *place*, without entries that are not objects.
 
         Args:
-            raws: Their bytes.
-            place: Where they stand.
-            report: Takes what was wrong.
-            first: The number of the first entry; `None` for a Struct by itself.
+            raws: The bytes of the Struct or of the entries.
+            place: The place of the Struct or of the list.
+            report: Receives the anomalies.
+            first: The number of the first entry. `None` for a Struct that is not in a list.
         """
         if first == 0 and len(raws) >= MOST_AT_ONCE:
-            self._malformed = self._relaxed  # What was malformed in an earlier page may not be so in this one.
+            self._malformed = self._relaxed  # The next page may have other malformed members.
         if (decoded := self.decode(raws)) is not None:
             decoder, rows = decoded
             return decoder.rebuild(rows, [place] if first is None else zip(repeat(place), count(first)), report)
@@ -103,8 +102,8 @@ class StructRepair:
         return self._read_other(raws[0], place if first is None else (place, first), report)
 
     def decode(self, raws: Sequence[bytes | Raw]) -> tuple[RelaxedDecoder, list[Struct]] | None:
-        """Decode *raws* but for the members that are malformed; `None` if one is no object."""
-        body = b"".join((b"[", b",".join(raws), b"]"))  # Of a large one, anything else makes more copies.
+        """Decode *raws* except the malformed members; `None` if one of *raws* is not an object."""
+        body = b"".join((b"[", b",".join(raws), b"]"))  # Other ways copy a large body more often.
         decoder = self._decoder(self._relaxed)
         while True:
             try:
@@ -117,18 +116,18 @@ class StructRepair:
                 if malformed is None:
                     self._malformed = decoder.relaxed
                     return decoder, rows
-            # Where it is not said what is malformed, anything may be; so may what a Struct rejects as a whole.
+            # Every member is suspect if the decoder names none, or if the Struct checks itself as a whole.
             is_named = malformed in self._members and not hasattr(self._cls, "__post_init__")
             suspects = {malformed} if malformed and is_named else {*self._members}
             if decoder.relaxed >= suspects:
                 return None
             relaxed = decoder.relaxed.union(suspects)
-            # What is malformed in one Struct is so in most of its kind.
-            expected = self._malformed  # Another thread may repair another page.
+            # A member that is malformed in one Struct is malformed in most of its kind.
+            expected = self._malformed  # Read once, as another thread may repair another page.
             decoder = self._decoder(expected if expected.issuperset(relaxed) else relaxed)
 
     def _read_other(self, raw: bytes | Raw, place: Place, report: Report) -> list[object]:
-        """Read what should be an object, and is none."""
+        """Read a value that should be an object but is not."""
         value = read_untyped(raw)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
             report(place, value, "a list of one stands for its object")
@@ -142,7 +141,7 @@ class StructRepair:
 
     @cached_property
     def _members(self) -> Mapping[str, Repair]:
-        """What reads each member, by its name in JSON."""
+        """The repair of each member, by its name in JSON."""
         secrets: frozenset[str] = getattr(self._cls, "__secrets__", frozenset())
         infos = cast("inspect.StructType", inspect.type_info(self._cls)).fields
         members = {}
@@ -193,7 +192,7 @@ class StructRepair:
 
 
 def _make_checked(cls: type[Struct], place: Place, report: Report, /, **members: object) -> Struct | None:
-    """Make a Struct that checks itself as a whole; one that it rejects is dropped."""
+    """Create a Struct that checks itself as a whole; report and drop it if it rejects its members."""
     try:
         return cls(**members)
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -207,12 +206,12 @@ def _list_decoder(cls: type[Struct]) -> Callable[[bytes], list[Struct]]:
     return msgspec.json.Decoder(cast("type[list[Struct]]", GenericAlias(list, (cls,)))).decode
 
 
-#: The repair of the Structs of a type: one for all members of that type, so that it may hold itself.
+#: The repair of the Structs of a type: all members of that type share it, so a type may be recursive.
 struct_repair = cache(StructRepair)
 
 
 def begins(raw: Raw, byte: bytes) -> bool:
-    """Whether *raw* begins with *byte*, which says what it is."""
+    """Return whether *raw* begins with *byte*, which tells its JSON type."""
     return memoryview(raw)[:1] == byte
 
 
@@ -220,7 +219,7 @@ def begins(raw: Raw, byte: bytes) -> bool:
 
 
 def _member(info: inspect.Field, repair: Repair) -> Repair:
-    """Compile what reads a member that is required, or that is not `None` where it is missing."""
+    """Compile the reader of a member that is required, or whose default is not `None`."""
     empty = _empty(info.type)
     may_be_null = allows_null(info.type)
     missing = f"is missing; read as {'None' if empty is None else 'empty'}"
@@ -234,7 +233,7 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
         if not info.required:
             if info.default_factory is not NODEFAULT:
                 return info.default_factory()
-            return UNSET if info.default is NODEFAULT else info.default  # `inspect` has no word for `UNSET`.
+            return UNSET if info.default is NODEFAULT else info.default  # `inspect` does not report `UNSET`.
         if place[0] == "$":
             raise DecodingError(f"the body has no usable {info.encode_name!r}")
         if is_null:
@@ -245,12 +244,12 @@ def _member(info: inspect.Field, repair: Repair) -> Repair:
 
 
 def _empty(info: inspect.Type) -> str | None:
-    """Return what stands for a member that a row must have and lacks: an empty string, if a string belongs there."""
+    """Return the value for a required member that is missing: an empty string if a string is allowed, or `None`."""
     return "" if any(isinstance(kind.type, inspect.StrType) for kind in alternatives(info)) else None
 
 
 def _masked(repair: Repair) -> Repair:
-    """Repair a credential, and report it without showing it."""
+    """Repair a credential, and mask it in the report."""
 
     def read_masked(raw: Raw, place: Place, report: Report) -> object:
         def report_masked(place: Place, value: object, reason: str, *, dropped: bool = False) -> None:
@@ -262,7 +261,7 @@ def _masked(repair: Repair) -> Repair:
 
 
 def repair_of(kind: object, info: inspect.Type) -> Repair:
-    """Compile the repair for *kind*, of which *info* tells; what no response of ours has is read as it is."""
+    """Compile the repair for *kind*, described by *info*; a type that the platform does not use is decoded exactly."""
     try:
         return repair_for(info)
     except TypeError:
@@ -273,13 +272,13 @@ def repair_for(info: inspect.Type) -> Repair:
     """Compile the repair for a type.
 
     Raises:
-        TypeError: There is no way to repair it.
+        TypeError: The type cannot be repaired.
     """
     kinds = [alternative for alternative in alternatives(info) if not isinstance(alternative.type, inspect.NoneType)]
     if not kinds or not all(kind.marks.get("day") or _is_known(kind.type) for kind in kinds):
         raise TypeError(f"nobody knows how to repair {info}")
     structs = [kind.type for kind in kinds if isinstance(kind.type, inspect.StructType)]
-    # Nothing but its tag says which of several a value is. No response of ours has them: as it is, or not at all.
+    # Only a tag says which Struct of several a value is. The platform has no such types: decode exactly, or drop.
     tagged = structs if len(structs) > 1 else []
     repairs = [
         day_repair(kind.type) if kind.marks.get("day") else _REPAIRS[type(kind.type)](kind.type)
@@ -291,7 +290,7 @@ def repair_for(info: inspect.Type) -> Repair:
 
 
 def _is_known(kind: inspect.Type) -> bool:
-    """Whether values of *kind* can be repaired. Those that have to keep a rule besides are read as they are."""
+    """Return whether values of *kind* can be repaired. A type with further rules is decoded exactly instead."""
     if isinstance(kind, inspect.EnumType):
         return issubclass(kind.cls, str)
     if isinstance(kind, inspect.DictType):
@@ -301,7 +300,7 @@ def _is_known(kind: inspect.Type) -> bool:
 
 
 def _union(repairs: list[Repair]) -> Repair:
-    """Repair a value of several types: the first that reads it without complaint, or else the first that reads it."""
+    """Repair a value of several types: the first that reads it without an anomaly, or else the first that reads it."""
 
     def read_union(raw: Raw, place: Place, report: Report) -> object:
         tries: list[tuple[object, list[Callable[[], None]]]] = []
@@ -345,7 +344,7 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
 
 
 def _list_entries(raw: Raw, place: Place, report: Report, *, of_structs: bool) -> list[Raw] | None:
-    """Return the entries of what should be a list; `None` if it is none."""
+    """Return the entries of a value that should be a list; `None` if it cannot be read as a list."""
     if begins(raw, b"["):
         if of_structs and _NO_ROWS.match(raw):
             raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
@@ -361,9 +360,9 @@ def _list_entries(raw: Raw, place: Place, report: Report, *, of_structs: bool) -
 
 
 def _numbered(raw: Raw) -> list[Raw]:
-    """Return the objects that an object holds under numbers, in their order; none if it holds anything else.
+    """Return the objects that an object holds under numbers, in their order; empty if it holds anything else.
 
-    PHP writes a list with gaps in that way.
+    PHP writes a list with gaps like this.
     """
     members = _members_of(raw)
     if not all(_NUMBER.match(name) and begins(value, b"{") for name, value in members.items()):
@@ -372,8 +371,8 @@ def _numbered(raw: Raw) -> list[Raw]:
 
 
 def _as_it_is(kind: object) -> Repair:
-    """Take a value as it is, or not at all."""
-    # In free-form data, a number that no float can hold costs nothing of what is around it.
+    """Decode a value exactly, or drop it."""
+    # In free-form data, a number that is too large for a float must not cost the data around it.
     exact = msgspec.json.Decoder(cast("type[object]", kind), float_hook=float).decode
     unusable = amounts.compile_check(cast("type", kind))
     reason = f"expected {kind.__name__ if isinstance(kind, type) else kind}, got {{}}; dropped"
@@ -395,7 +394,7 @@ def _as_it_is(kind: object) -> Repair:
     return read_as_it_is
 
 
-#: What compiles the repair for each type.
+#: Compiles the repair for each type.
 _REPAIRS: dict[type, Callable[[Any], Repair]] = {
     **VALUE_REPAIRS,
     inspect.StructType: lambda info: _as_it_is(info.cls) if info.array_like else struct_repair(info.cls),

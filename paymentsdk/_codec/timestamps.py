@@ -1,4 +1,4 @@
-"""Timestamps and days: the one reader of them in requests and responses, and the one writer."""
+"""Read and write the timestamps and days of requests and responses."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from msgspec import Meta
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
 
-#: A date alone, as the contract writes it.
+#: A date without a time, as the contract writes it.
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _Timestamp: TypeAlias = Annotated[datetime, Meta(tz=True)]
 _write = msgspec.json.Encoder().encode
-# Bound to the class of the standard library: freezegun puts another one in its place, in this module, too.
+# Bound to the class of the standard library: freezegun replaces the class, also in this module.
 _combine, _from_text = datetime.combine, datetime.fromisoformat
-# Far cheaper than `msgspec.convert`, which looks at the type each time.
+# Much faster than `msgspec.convert`, which inspects the type each time.
 _read = msgspec.json.Decoder(_Timestamp).decode
 
 
 def read_timestamp(value: object) -> datetime:
-    """Read a timestamp with its offset.
+    """Read a timestamp with an offset.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The value is not such a timestamp.
     """
     if isinstance(value, str):
-        return _read(_write(str.__str__(value)))  # Of a subclass, nothing is written.
+        return _read(_write(str.__str__(value)))  # msgspec does not write a subclass of str.
     raise ValueError(value)
 
 
 def read_day(value: object) -> date:
-    """Read a day: a date alone, or a timestamp with its offset.
+    """Read a day: a date without a time, or a timestamp with an offset.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The value is neither.
     """
     return date.fromisoformat(value) if isinstance(value, str) and DATE.match(value) else read_timestamp(value)
 
 
 def plain(moment: object) -> datetime:
-    """Return *moment* as a `datetime` of the standard library: msgspec encodes no subclass.
+    """Return *moment* as a `datetime` of the standard library: msgspec does not encode subclasses.
 
     Raises:
-        TypeError: It is no moment.
+        TypeError: The value is not a moment.
     """
     if (standard := plain_moment(moment)) is None:
         raise TypeError(f"there is no form for {type(moment).__name__}")
@@ -54,25 +54,25 @@ def plain(moment: object) -> datetime:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return *moment* with its offset, or as UTC if it has none."""
-    # `replace` takes four times as long.
+    """Return *moment* unchanged if it has an offset, otherwise as UTC."""
+    # `replace` is four times slower.
     return moment if moment.tzinfo else _combine(moment, moment.time(), UTC)
 
 
 def read_loosely(text: str) -> datetime:
-    """Read any form of ISO 8601, such as a date alone or a timestamp without an offset; as UTC if nothing is said.
+    """Read any form of ISO 8601, such as a date or a timestamp without an offset; the default offset is UTC.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not ISO 8601.
     """
     return in_utc(_from_text(text.strip()))
 
 
 def timestamp(value: object) -> str:
-    """Return a moment as the wire has it: milliseconds and an offset (`2026-01-31T09:30:00.000-03:00`).
+    """Return a moment in the wire's form: milliseconds and an offset (`2026-01-31T09:30:00.000-03:00`).
 
     Raises:
-        RequestInvalid: *value* is not a datetime, or has no offset, so that nobody could say which moment it is.
+        RequestInvalid: *value* is not a datetime, or it has no offset and so names no certain moment.
     """
     moment = plain_moment(value)
     if moment is None:
@@ -81,7 +81,7 @@ def timestamp(value: object) -> str:
     if offset is None:
         raise RequestInvalid("", "a datetime needs a time zone")
     if offset % timedelta(minutes=1):
-        # No wire format has seconds in an offset, as the local times of long ago have them.
+        # Wire formats have no seconds in an offset, unlike historic local times.
         try:
             moment = moment.astimezone(UTC)
         except OverflowError:

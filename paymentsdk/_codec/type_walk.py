@@ -1,7 +1,7 @@
-"""The one visitor of the types that Structs are declared with, as `msgspec.inspect` describes them.
+"""The only visitor of the types of Structs, as `msgspec.inspect` describes them.
 
-Whoever asks something of a type asks it here: what a value can be (`alternatives`), what it holds (`parts`), and what
-it holds at any depth (`walk`). What has to be fast is written as source along a type, and compiled.
+It answers three questions about a type: which types a value can have (`alternatives`), what it holds (`parts`), and
+what it holds at any depth (`walk`). Code that must be fast is generated as source along a type, and compiled.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from msgspec import UNSET, Struct, inspect
 from paymentsdk._validate import unfrozen
 from paymentsdk.errors import RequestInvalid
 
-#: What the types of a declaration say of a value besides: `Meta(extra=...)`.
+#: The `Meta(extra=...)` of a declared type.
 Marks: TypeAlias = Mapping[str, object]
 _NO_MARKS: Marks = {}
-#: A compiled check of one value: names what is wrong in it.
+#: A compiled check of one value: returns the name of a member that fails, or `None`.
 Check: TypeAlias = Callable[[object], str | None]
-#: Takes a part of plain data, and returns it in another form. It raises `RequestInvalid` with the place below the part.
+#: Converts a part of plain data to another form. It raises `RequestInvalid` with the place relative to the part.
 Step: TypeAlias = Callable[[object], object]
-#: freezegun replaces the class that a module has, and so what msgspec compares with; none in a tuple.
+#: freezegun replaces the class in a module's namespace, which msgspec compares with; it does not look into a tuple.
 MOMENTS = (unfrozen(datetime),)
 
 
 class MemberType(NamedTuple):
-    """A type that a value may be of, at some place."""
+    """A type that a value at some place may have."""
 
     path: str
-    """The place: `.name` for a member by its name in JSON, `[]` for the entries of a list, `{}` for those of a dict."""
+    """The place: `.name` for a member by its name in JSON, `[]` for entries of a list, `{}` for values of a dict."""
     type: inspect.Type
-    """What a value there may be; never a union, and without its `Metadata`."""
+    """The type of the value. Never a union, and without its `Metadata`."""
     marks: Marks
-    """What its declaration says besides."""
+    """The `Meta(extra=...)` of its declaration."""
 
 
 def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -> Iterator[MemberType]:
-    """Yield each type that a value of *info* may be of; null among them, where it may be null."""
+    """Yield each type that a value of *info* may have, including null if it may be null."""
     match info:
         case inspect.Metadata(type=inner, extra=extra):
             yield from alternatives(inner, path, {**marks, **(extra or {})})
@@ -54,14 +54,14 @@ def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -
 
 
 def allows_null(info: inspect.Type) -> bool:
-    """Whether null is a value of its own where a value of *info* stands: it says so, or anything may stand there."""
+    """Return whether a value of *info* may be null: its type includes null, or any type."""
     kinds = [member.type for member in alternatives(info)]
     is_any = any(isinstance(kind, inspect.CustomType) and kind.cls is object for kind in kinds)
     return is_any or any(isinstance(kind, inspect.AnyType | inspect.NoneType) for kind in kinds)
 
 
 def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
-    """Yield what a value of *info* holds, and where; *info* is no union."""
+    """Yield the types that a value of *info* holds, with their places; *info* is not a union."""
     yield from ((f".{field.encode_name}", field.type) for field in getattr(info, "fields", ()))
     entries = [getattr(info, "item_type", None), *getattr(info, "item_types", ())]
     yield from (("[]", entry) for entry in entries if entry is not None)
@@ -70,7 +70,7 @@ def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
 
 
 def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> Iterator[MemberType]:
-    """Yield every type within *info*, itself first; those within a Struct that holds itself only once."""
+    """Yield every type within *info*, and *info* first; the types within a recursive Struct only once."""
     for member in alternatives(info, path):
         yield member
         cls = getattr(member.type, "cls", None)
@@ -80,7 +80,7 @@ def walk(info: inspect.Type, path: str = "", above: tuple[object, ...] = ()) -> 
 
 
 def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
-    """Return the member of a response that lists Structs, by its names here and in JSON; `None` if not one does."""
+    """Return the member of a response that lists Structs: its name here, its name in JSON, their type; or `None`."""
     lists: list[tuple[str, str, type[Struct]]] = [
         (field.name, field.encode_name, row.type.cls)
         for field in getattr(inspect.type_info(kind), "fields", ())
@@ -93,7 +93,7 @@ def rows_of(kind: type) -> tuple[str, str, type[Struct]] | None:
 
 
 def can_hold_secrets(body: object) -> bool:
-    """Whether a body of the class of *body* may hold a credential at some depth; most cannot, and are not searched."""
+    """Return whether a body of this class may hold a credential; most cannot, and are not searched."""
     kind: type = type(body)
     return _declares_secrets(kind)
 
@@ -102,7 +102,7 @@ def can_hold_secrets(body: object) -> bool:
 def _declares_secrets(kind: type) -> bool:
     return any(
         getattr(getattr(member.type, "cls", None), "__secrets__", None)
-        # Who knows what is in there?
+        # These types may hold anything.
         or isinstance(member.type, inspect.DictType | inspect.AnyType | inspect.CustomType | inspect.RawType)
         for member in walk(inspect.type_info(kind))
     )
@@ -112,32 +112,33 @@ def _declares_secrets(kind: type) -> bool:
 
 
 def compile_function(signature: str, body: Iterable[str], scope: Mapping[str, object]) -> Callable[..., object]:
-    """Compile the function with *signature* and the lines of *body*, in which the names of *scope* are known.
+    """Compile the function with *signature* and the lines of *body*, which may use the names of *scope*.
 
-    As dataclasses are: an attribute that is named in the source is taken twice as fast as one that is looked up.
+    Dataclasses do the same: an attribute that the source names is read twice as fast as with `getattr`.
     """
-    defaults = "".join(f", {name}={name}" for name in scope)  # Defaults of arguments are looked up faster than globals.
+    defaults = "".join(f", {name}={name}" for name in scope)  # Defaults are read faster than globals.
     namespace = dict(scope)
     lines = [f"def compiled({signature}{defaults}):", *indented(body)]
-    exec("\n".join(lines), namespace)  # noqa: S102 - the source holds nothing but names of members
+    exec("\n".join(lines), namespace)  # noqa: S102 - the source contains only names of members
     return cast("Callable[..., object]", namespace["compiled"])
 
 
 def compile_check(kind: type, broken: Callable[[MemberType, str], str | None], names: Mapping[str, object]) -> Check:
-    """Compile what names the member of a value of *kind* that has something broken in it, at any depth.
+    """Compile a check that names the member of a value of *kind* that is broken, at any depth.
 
-    It names no member that there is, but something, where the value is no Struct or the check itself fails in it. A
-    Struct inside another of its own class always counts as broken.
+    It returns some name that is not a member if the value is not a Struct, or if the check itself fails. A Struct
+    inside another Struct of its own class always counts as broken.
 
     Args:
         kind: The type.
-        broken: Given a type within it, and the name of a value in the source, which is not null: returns the source of
-            what is true of a broken one, besides what it holds; `None` if none is. Of a Struct, that is asked last.
-        names: What that source refers to.
+        broken: Gets a type within *kind*, and the name of a value in the source that is not null. It returns the source
+            of a condition that is true for a broken value, apart from the value's members. `None` for no condition. For
+            a Struct, it is evaluated after the members.
+        names: The names that this source uses.
     """
 
     def source(info: inspect.Type, above: tuple[type | None, ...], member: str) -> Iterator[str]:
-        """Yield the source that checks the variable of this depth in what is *above* it."""
+        """Yield the source that checks the variable of this depth, inside the types *above* it."""
         value, below = f"v{len(above)}", f"v{len(above) + 1}"
         types = [of for of in alternatives(info) if not isinstance(of.type, inspect.NoneType)]
         several = sum(isinstance(of.type, inspect.StructType) for of in types) > 1
@@ -147,18 +148,18 @@ def compile_check(kind: type, broken: Callable[[MemberType, str], str | None], n
             lines: list[str] = []
             match of.type:
                 case inspect.StructType(cls=cls) if cls in above:
-                    lines = [f"return {member!r}"]  # No source is as deep as its values.
+                    lines = [f"return {member!r}"]  # The source cannot be as deep as its values.
                 case inspect.StructType(cls=cls, fields=fields):
                     for field in fields:
                         if checks := [*source(field.type, (*above, cls), member if above else field.encode_name)]:
-                            # What may be left unset is `UNSET` then, of which `inspect` says no default.
+                            # A member that may be unset is then `UNSET`, which `inspect` does not report as a default.
                             may_be_unset = not field.required and field.default is field.default_factory
                             guards = [f"{below} is not UNSET"] if may_be_unset else []
                             may_be_none = field.default is None or allows_null(field.type)
                             guards += [f"{below} is not None"] if may_be_none else []
                             lines += [f"{below} = {value}.{field.name}"]
                             lines += [f"if {' and '.join(guards)}:", *indented(checks)] if guards else checks
-                    lines += broken_lines  # Its rules across its members are the last to be asked for.
+                    lines += broken_lines  # The rules across members come last.
                 case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                     lines = broken_lines
                     if checks := [*source(item, (*above, None), member)]:
@@ -167,7 +168,7 @@ def compile_check(kind: type, broken: Callable[[MemberType, str], str | None], n
                 case _:
                     lines = broken_lines
             if lines and several and isinstance(of.type, inspect.StructType):
-                # Which of them it is, its tag says, and no other has the same.
+                # The tag says which of the Structs it is, and each has another tag.
                 lines = [f"if {value}.__struct_config__.tag == {of.type.tag!r}:", *indented(lines)]
             yield from lines
 
@@ -185,17 +186,17 @@ def indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def compile_step(info: inspect.Type, leaf: Callable[[MemberType], Step | None]) -> Step | None:
-    """Compile what brings plain data of a type into another form; `None` if nothing of the type changes.
+    """Compile the step that converts plain data of a type to another form; `None` if no part of it changes.
 
     Args:
         info: The type. Its values are dicts and lists, which are changed in place.
-        leaf: Returns the step of one type, which is asked before its members.
+        leaf: Returns the step of one type. It runs before the steps of the type's members.
 
     Raises:
-        RequestInvalid: A tuple holds what has to be changed.
+        RequestInvalid: A tuple holds a value that must be changed.
     """
     steps = [step for member in alternatives(info) for step in _steps_of(member, leaf)]
-    if len(steps) < 2:  # noqa: PLR2004 - one step needs no other around it
+    if len(steps) < 2:  # noqa: PLR2004 - a single step needs no function around it
         return steps[0] if steps else None
 
     def all_steps(value: object) -> object:
@@ -243,7 +244,7 @@ def _change_members(steps: Mapping[str, Step], value: object) -> object:
 
 
 def _changed(step: Step, value: object, key: str | int) -> object:
-    """Do a step with what stands at *key*; each level puts its own place in front once something is rejected."""
+    """Apply a step to the value at *key*. For a rejected value, each level adds its place to the front of the error."""
     try:
         return step(value)
     except RequestInvalid as error:
@@ -251,10 +252,10 @@ def _changed(step: Step, value: object, key: str | int) -> object:
 
 
 def check_finite(data: object) -> None:
-    """Check the numbers of plain data at any depth, also where its type says nothing of them.
+    """Check the numbers of plain data at any depth, also where the type does not restrict them.
 
     Raises:
-        RequestInvalid: One is NaN or an infinity, which JSON does not have.
+        RequestInvalid: A number is NaN or an infinity, which JSON does not have.
     """
     entries: Iterable[tuple[str | int, object]] = ()
     match data:
@@ -271,5 +272,5 @@ def check_finite(data: object) -> None:
 
 
 def below(place: str, error: RequestInvalid) -> RequestInvalid:
-    """Return *error* with *place* in front of its own: places are put together from the inside out."""
+    """Return *error* with *place* in front of its path: paths are built from the inside out."""
     return RequestInvalid(place + error.path, error.reason, error.rule)

@@ -1,4 +1,4 @@
-"""Repairs of single values: what is nearly a text, number, moment or enum is read as one, and reported."""
+"""Repairs of single values: an almost correct text, number, moment or enum is read as one, and reported."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from paymentsdk._codec import amounts
 from paymentsdk._codec.anomaly import Place
 from paymentsdk._codec.timestamps import read_day, read_loosely, read_timestamp
 
-#: Takes an anomaly, as `Reports.add` does.
+#: Receives an anomaly, as `Reports.add` does.
 Report: TypeAlias = Callable[..., None]
-#: Takes the bytes of a value, its place and what to report to; returns it typed, or `None` if it is null or dropped.
+#: Gets the bytes of a value, its place and a report function; returns the value, or `None` if it is null or dropped.
 Repair: TypeAlias = Callable[[Raw, Place, Report], object]
-#: Reads a value; it returns `None` or raises if it cannot.
+#: Reads a value; returns `None` or raises if it cannot.
 Read: TypeAlias = Callable[[Any], object]
 
 _DAY = len("2026-01-31")
-#: Characters of the longest value of an enum that is cached.
+#: Characters of the longest enum value that is cached.
 _LONGEST_CACHED = 64
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _UNREADABLE = (ValueError, KeyError, ArithmeticError)
-#: What stands for unset where it is empty.
+#: Types whose empty value stands for unset.
 _EMPTY_OF = frozenset({str, list, dict})
 
 
 def read_untyped(raw: bytes | Raw) -> object:
-    """Read JSON of any shape; what holds a number of more digits than Python reads is infinity, which is dropped."""
+    """Read JSON of any shape. A number with more digits than Python reads becomes infinity, and is dropped later."""
     try:
         return amounts.read_untyped(raw)
     except ValidationError:
@@ -43,7 +43,7 @@ def read_untyped(raw: bytes | Raw) -> object:
 def report_mismatch(
     place: Place, value: object, report: Report, reason: str, unset: str = "stands for unset; read as None"
 ) -> None:
-    """Report a value that nothing can be made of: nothing is lost with one that stands for unset."""
+    """Report a value that cannot be read. An empty value that stands for unset is not reported as lost."""
     if not value and type(value) in _EMPTY_OF:
         report(place, value, unset)
     else:
@@ -53,8 +53,8 @@ def report_mismatch(
 def _leaf(cls: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | None = None) -> Repair:
     """Repair a single value.
 
-    *exact* reads what follows the contract, by its type in JSON; without it that type is the one that is *cls*.
-    *nearly* reads what nearly follows it.
+    *exact* has the readers for values that follow the contract, by their JSON type. By default *cls* is that type.
+    *nearly* has the readers for values that almost follow it.
     """
     plain = cls if exact is None else None
     repaired_as, dropped_as = (f"expected {cls.__name__}, got {{}}; {outcome}" for outcome in ("repaired", "dropped"))
@@ -83,7 +83,7 @@ def _leaf(cls: type, nearly: Mapping[type, Read], exact: Mapping[type, Read] | N
 
 
 def _moment(text: str) -> datetime | None:
-    # What is malformed has no offset, as a rule: that costs no exception.
+    # A malformed text usually has no offset; this check avoids an exception.
     return read_timestamp(text) if text[-1] in "Zz" or text[-6:-5] in "+-" or text[-5:-4] in "+-" else None
 
 
@@ -100,13 +100,13 @@ def _integer(number: Decimal) -> int | None:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """Read an amount of a response as the decoder does: a number, or any text that Python takes for one."""
+    """Read an amount of a response as the decoder does: a number, or any text that `Decimal` accepts."""
     amount = Decimal(cast(str, value))
     return amount if amounts.is_sound(amount) else None
 
 
 def _first_moment(text: str) -> datetime | None:
-    """Read a day as its first moment, UTC, or a moment as it is."""
+    """Read a day as its first moment in UTC, or a moment unchanged."""
     return _moment(text) if len(text) > _DAY else read_timestamp(f"{text}T00:00:00Z")
 
 
@@ -118,7 +118,7 @@ _NEARLY_BOOLEANS: dict[type, Read] = {
 
 
 def _enum(info: inspect.EnumType) -> Repair:
-    # `OpenEnum` makes a member of each value that it does not name.
+    # `OpenEnum` creates a member for each unknown value.
     cached = lru_cache(maxsize=256)(info.cls)
 
     def named(value: object) -> object:
@@ -134,12 +134,12 @@ def _text(info: inspect.StrType) -> Repair:
 
 
 def day_repair(info: inspect.Type) -> Repair:
-    """Compile the repair of a day, which may come as a moment."""
+    """Compile the repair of a day, which may arrive as a moment."""
     is_date = isinstance(info, inspect.CustomType)
     return _leaf(date if is_date else datetime, _NEARLY_MOMENTS, {str: read_day if is_date else _first_moment})
 
 
-#: What compiles the repair for each type of a single value.
+#: Compiles the repair for each type of a single value.
 VALUE_REPAIRS: dict[type, Callable[[Any], Repair]] = {
     inspect.EnumType: _enum,
     inspect.StrType: _text,

@@ -1,1 +1,1 @@
-"""An operation, declared as data, and the rules for each kind."""
+"""An operation, declared as data, and the rules for each kind of operation."""

@@ -1,4 +1,4 @@
-"""Read a rejection: one reader for every shape of error body. It never raises, whatever bytes the body has."""
+"""Read a rejection: one reader for every shape of error body. It accepts any bytes and never raises."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from paymentsdk.transports.base import Response, header
 B = TypeVar("B")
 R = TypeVar("R")
 
-#: The bytes of a body that stay on the error.
+#: The most bytes of a body that the error keeps.
 RAW_LIMIT = 2048
 _MESSAGE_LIMIT = 500
-#: The most entries of an error, and lines of an entry: a body of 8 MiB can hold a million.
+#: The most entries of an error, and lines of an entry: a body of 8 MiB can have a million.
 _MOST_ENTRIES = 100
-#: Members that hold the entries of an error, the most telling first.
+#: Members that hold the entries of an error, the most specific first.
 _LISTS = ("errors", "cause", "causes", "ErrorCause", "error")
 _MESSAGES = ("message", "error_description", "ErrorMessage", "description", "msg", "Message", "Description")
 _CODES = ("code", "ErrorCode", "Code")
@@ -36,14 +36,14 @@ TERMINAL = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
 
 def parse_error_response(operation: Operation[B, R], response: Response, secrets: Iterable[str] = ()) -> APIError:
-    """Return the error that *response* stands for.
+    """Return the error in *response*.
 
     Args:
-        operation: The operation of the request; its table gives the codes their meaning.
+        operation: The operation of the request. Its table gives the codes their meaning.
         response: A response outside 2xx.
-        secrets: Credentials to mask should the response repeat them.
+        secrets: Credentials to mask if the response repeats them.
     """
-    # A custom transport may return a view on its buffer, and `raw` has to pickle.
+    # A user's transport may return a view of its buffer, and `raw` must be picklable.
     parsed, body = read_scrubbed(bytes(response.body), tuple(secrets))
     outer: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
     lists = _lists(outer)
@@ -74,9 +74,9 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
 
 
 def has_object(response: Response) -> bool:
-    """Whether an error response holds an object of the platform (`data.id`, or an `id` at the root).
+    """Return whether an error response holds an object of the platform (`data.id`, or an `id` at the root).
 
-    A payment that failed has made its order: the response to its creation is a 402 with that order.
+    A failed payment still creates its order: the response to its creation is a 402 with that order.
     """
     parsed, _ = read_scrubbed(bytes(response.body), ())
     return isinstance(parsed, dict) and any(_text(part, "id") for part in (parsed, parsed.get("data")))
@@ -85,7 +85,7 @@ def has_object(response: Response) -> bool:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the platform asks to wait, 0 or more.
 
-    Takes digits, or a date relative to the ``Date`` of the response: the clock of this machine may be wrong.
+    It reads digits, or a date relative to the ``Date`` of the response: this machine's clock may be wrong.
     """
     text = (header(headers, "Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
@@ -95,11 +95,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
-    """Return the value of the JSON in *body*, or ``None``, and *body* itself; both without *secrets*."""
+    """Return the value of the JSON in *body* (``None`` without JSON), and the body itself, both without *secrets*."""
     body = scrub(body, secrets)
     try:
         parsed = msgspec.json.decode(replace_lone_surrogates(body)[0])
-        # A secret may contain JSON escapes: the new encoding has only the necessary ones.
+        # A secret may contain JSON escapes. The new encoding has only the necessary escapes.
         written = msgspec.json.encode(parsed)
         scrubbed = scrub(written, secrets)
         return (parsed, body) if scrubbed == written else (msgspec.json.decode(scrubbed), scrubbed)
@@ -108,16 +108,16 @@ def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
 
 
 def _lists(outer: Mapping[str, object]) -> list[list[object]]:
-    """Return the lists of entries in a body, the most telling first."""
+    """Return the lists of entries in a body, the most specific first."""
     values = [outer.get(name) for name in _LISTS]
     if isinstance(fields := outer.get("details"), list):
-        # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside.
+        # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside of them.
         values.append(fields)
     return [_entries(value)[:_MOST_ENTRIES] for value in values if value and isinstance(value, list | dict)]
 
 
 def _entries(value: list[object] | dict[str, object]) -> list[object]:
-    """Return the entries of a list. PHP writes a list with gaps as an object whose members are numbered."""
+    """Return the entries of a list. PHP writes a list with gaps as an object with numbered members."""
     if isinstance(value, list):
         return value
     return [*value.values()] if all(map(str.isdigit, value)) else [value]
@@ -138,7 +138,7 @@ def _details(entries: Iterable[object], meanings: Mapping[str, str]) -> Iterable
 
 
 def _lines(entry: Mapping[str, object]) -> Iterable[str]:
-    """Yield the further lines of an entry: texts as they are, objects as ``name: text`` pairs."""
+    """Yield the further lines of an entry: strings unchanged, objects as ``name: text`` pairs."""
     if "field" in entry:
         yield _plain(entry["field"])[:_MESSAGE_LIMIT]
     lines = entry.get("details") or entry.get("data") or ()
@@ -150,7 +150,7 @@ def _lines(entry: Mapping[str, object]) -> Iterable[str]:
 
 
 def _plain(value: object) -> str:
-    """Return *value* in words, as JSON where it is not a text; nothing that is nested is worth a deep stack."""
+    """Return *value* as text: a string unchanged, a nested value as JSON, with a limit on the depth."""
     if isinstance(value, str):
         return value
     try:
@@ -168,7 +168,7 @@ def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> s
 
 def _phrase(status: int) -> str:
     try:
-        from http import HTTPStatus  # only a response without words needs it
+        from http import HTTPStatus  # only a response without a message needs it
 
         return HTTPStatus(status).phrase
     except ValueError:
@@ -176,7 +176,7 @@ def _phrase(status: int) -> str:
 
 
 def _text(entry: object, *names: str) -> str | None:
-    """Return the first of *names* in *entry* that holds a text or a number; ``None`` if there is none."""
+    """Return the first of *names* in *entry* that holds a text or a number, otherwise ``None``."""
     if not isinstance(entry, dict):
         return None
     for name in names:

@@ -1,8 +1,8 @@
-"""Whether a response belongs to its request, told by what it repeats of the request.
+"""Check that a response belongs to its request: it must repeat parts of the request.
 
-Bytes left on a connection become the response to the next request, and a shifted response can be a success of another
-call. Each write declares what its response repeats; what is present has to agree. A response that repeats nothing is
-accepted only while it has no field that its type does not declare, and then says so by an `Anomaly`.
+Bytes left on a connection become the response to the next request, and such a shifted response can be a success of
+another call. Each write declares what its response repeats. The members that are present must agree. A response that
+repeats nothing is accepted only if it has no field that its type does not declare, and gets an `Anomaly`.
 """
 
 import re
@@ -21,7 +21,7 @@ from paymentsdk.errors import RequestInvalid
 
 _ERROR_STATUS = 400
 _CERTAIN = 2
-#: Members that only an error response has, unless the result declares them.
+#: Members of an error response. A result with one is no success, unless its type declares it.
 _OF_ERRORS = ("error", "message")
 _ERROR_MEMBER = re.compile(rb'"(?:error|message|status"\s*:\s*[45"])')
 _INDEX = r"\[\d*\]"
@@ -32,50 +32,52 @@ _Agrees: TypeAlias = Callable[[Any, Any], bool | None]
 
 
 def _equal(asked: object, echoed: object) -> bool | None:
-    # An empty string stands for unset. Not `in (None, "")`: comparing an amount with something else is slow.
+    # An empty string counts as unset. Not `in (None, "")`: comparing an amount with another type is slow.
     return None if not echoed and type(echoed) is str else asked == echoed
 
 
 class Echo(Struct, frozen=True):
-    """A field of the response that repeats one of the request."""
+    """A field of the response that repeats a field of the request."""
 
     member: str
-    """Its path in the response, such as `total_amount`; `[]` stands for each entry of a list, as in
+    """Its path in the response, such as `total_amount`. `[]` stands for each entry of a list, as in
     `transactions.payments[].amount`."""
     of: str = ""
-    """What it repeats: a path in the body, by default that of `member`, or `{order_id}`, a placeholder of the URL. Two
-    lists are compared entry by entry; each entry of a list with a single value; a single value may repeat any entry."""
+    """The repeated value: a path in the body (by default the same path as `member`), or a placeholder of the URL such
+    as `{order_id}`. Two lists are compared entry by entry. A list is compared with a single value in each entry. A
+    single value may repeat any entry of a list."""
     agrees: Callable[[Never, Never], bool | None] = _equal
-    """Compares what was asked for (`None` if unset) with what came (never `None`). Returns `None` if that says nothing.
-    If it raises, the field counts as not compared, and the result has an `Anomaly`. Equality by default."""
+    """Compares the requested value (`None` if unset) with the received value (never `None`). It returns `None` if they
+    cannot tell. If it raises, the field counts as not compared, and the result has an `Anomaly`. Equality by
+    default."""
     always: str | tuple[str, ...] | None = None
-    """What it is in every response to this operation, or the texts that it can be, in place of `of` and `agrees`."""
+    """The text of this field in every response to this operation, or the possible texts. Replaces `of` and `agrees`."""
     fallback: bool = False
-    """Compare it only where nothing else identifies the response; it can show a mismatch, and identifies nothing."""
+    """Compare it only if nothing else identifies the response. It can show a mismatch, but identifies nothing."""
     shared: bool = False
-    """Objects of other kinds may have the same, as a preference and an order for one basket: it can show a mismatch,
-    and alone identifies nothing."""
+    """Objects of other kinds may have the same value, such as a preference and an order for one basket. It can show a
+    mismatch, but does not identify a response on its own."""
     whole: bool = False
-    """Hand `agrees` the list of all entries, some of which may be `None`."""
+    """Pass `agrees` the list of all entries. Some may be `None`."""
 
 
 class Addition(Struct, frozen=True):
-    """The list of the response to which the write adds one entry, such as the refunds of an order.
+    """The list in the response to which the write adds an entry, such as the refunds of an order.
 
-    At least one entry has to agree with the body on the fields that both have.
+    At least one entry must agree with the body on the fields that both have.
     """
 
     member: str
     """The path of the list in the response."""
     echoes: tuple[Echo, ...] = ()
-    """What an entry repeats. What was not asked for is not compared."""
+    """The members that an entry repeats. Values that the request does not set are not compared."""
 
 
 class Comparison(Struct, frozen=True, gc=False):
-    """What the members of a response that repeat the request say."""
+    """The result of comparing the members of a response with the request."""
 
     agreed: int = 0
-    """How many of them are present and agree; 0 if nothing identifies the response."""
+    """How many members are present and agree. 0 if nothing identifies the response."""
     mismatch: str | None = None
     """Why this is not the response to the request."""
     anomalies: tuple[Anomaly, ...] = ()
@@ -83,10 +85,10 @@ class Comparison(Struct, frozen=True, gc=False):
 
 
 class Identity:
-    """Compares responses with their requests, as one operation declares it.
+    """Compares responses with their requests, as the operation declares it.
 
     Raises:
-        RequestInvalid: The declaration cannot work: a member or a placeholder does not exist.
+        RequestInvalid: The declaration is wrong: a member or a placeholder does not exist.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Identity:
         self._addition = addition
         self.members: tuple[str, ...] = tuple(echo.member for echo in self._echoes)
         places = {echo: _check_echo(echo, body, result, placeholders) for echo in echoes}
-        #: Where the compared members are in a response, as anomalies tell it.
+        #: The places of the compared members in a response, spelt as in anomalies.
         self._places = [places[echo] + "." for echo in self._echoes]
         if addition is not None:
             place = member_place(addition.member, result, "the result")
@@ -112,7 +114,7 @@ class Identity:
             self._places += [place + _check_echo(echo, body, entry, ())[1:] + "." for echo in addition.echoes]
 
     def compare(self, body: object, path: Mapping[str, object], value: object) -> Comparison:
-        """Compare what the decoded response *value* repeats of *body* and *path*."""
+        """Compare the decoded response *value* with *body* and *path*."""
         compared = self._compiled(body, path, value)
         if self._addition is None or compared.mismatch is not None:
             return compared
@@ -126,26 +128,26 @@ class Identity:
 
     @cached_property
     def _compiled(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
-        """Compares all echoes; compiled at the first response, since most programs use few operations."""
+        """The comparison of all echoes; compiled at the first response, since most programs use few operations."""
         return compile_comparison(self._echoes)
 
     @cached_property
     def _of_entry(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
-        """Compares an added entry."""
+        """The comparison of an added entry."""
         return compile_comparison(self._addition.echoes if self._addition else (), of_entry=True)
 
     def verify(self, compared: Comparison, value: object, content: bytes, anomalies: tuple[Anomaly, ...]) -> Comparison:
-        """Return *compared* with what else there is to say of a response to a write.
+        """Complete *compared* for the response to a write: look for signs of an error or of another response.
 
         Args:
-            compared: What `compare` has returned; no mismatch.
+            compared: The result of `compare`, without a mismatch.
             value: The decoded response.
-            content: Its bytes.
-            anomalies: What decoding has found.
+            content: The bytes of the response.
+            anomalies: The anomalies of decoding.
         """
         if anomalies and (lost := next(filter(self.unreadable, anomalies), None)):
             return Comparison(mismatch=f"the response cannot be compared with the request: {lost.path}: {lost.reason}")
-        # To search the bytes takes as long as all comparisons: what agrees twice is no error response.
+        # Searching the bytes takes as long as all comparisons. An error response does not agree twice.
         if compared.agreed >= _CERTAIN and not anomalies:
             return compared
         if compared.agreed and not anomalies and not _ERROR_MEMBER.search(content):
@@ -168,7 +170,7 @@ class Identity:
         return structs.replace(compared, anomalies=(*compared.anomalies, unidentified))
 
     def unreadable(self, anomaly: Anomaly) -> bool:
-        """Whether *anomaly* is about what was to be compared, or holds it, and could not be read."""
+        """Return whether *anomaly* is about a member to compare that could not be read, or about what contains it."""
         if not anomaly.dropped or anomaly.value in _UNSET:
             return False
         place = f"{re.sub(_INDEX, '', anomaly.path)}."
@@ -182,7 +184,7 @@ def _check_echo(echo: Echo, body: type | None, result: type | None, placeholders
     """Return the place of the compared member in the JSON of a response.
 
     Raises:
-        RequestInvalid: The result, the body or the path does not have what the declaration names.
+        RequestInvalid: The declaration names something that the result, the body or the path does not have.
     """
     place, source = member_place(echo.member, result, "the result"), echo.of or echo.member
     if source.startswith("{"):
@@ -197,11 +199,11 @@ def member_place(path: str, cls: type | None, owner: str) -> str:
     """Return the place of the member *path* in the JSON of the Struct *cls* (`$.paging.total`).
 
     Raises:
-        RequestInvalid: The Struct, which the error calls *owner*, has no such member.
+        RequestInvalid: The Struct has no such member. The error calls the Struct *owner*.
     """
     place, holder, parent = "$", cls, ""
     for name in path.replace("[]", "").split("."):
-        if parent:  # Types are read below the first member alone: that takes up to 0.3 ms per Struct.
+        if parent:  # Only below the first member, since reading the types of a Struct takes up to 0.3 ms.
             holder = _parts(holder).get(parent)
         struct = _struct(holder)
         names = () if struct is None else zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
@@ -213,7 +215,7 @@ def member_place(path: str, cls: type | None, owner: str) -> str:
 
 
 def struct_at(path: str, cls: type | None) -> type | None:
-    """Return the Struct that is the member *path* of the Struct *cls*, or an entry of it; `None` if there is none."""
+    """Return the Struct at the member *path* of the Struct *cls*, or in its entries; `None` if it has no Struct."""
     for name in path.replace("[]", "").split("."):
         cls = _parts(cls).get(name)
     return cls
@@ -221,19 +223,19 @@ def struct_at(path: str, cls: type | None) -> type | None:
 
 @cache
 def _parts(cls: type | None) -> Mapping[str, type | None]:
-    """Return the members of the Struct *cls*, each with the Struct that it consists of."""
+    """Return the members of the Struct *cls*, each with the Struct in its type."""
     fields = () if cls is None or _struct(cls) is None else structs.fields(cast("type[Struct]", cls))
     return {field.name: next(_structs_in(field.type), None) for field in fields}
 
 
 def _struct(kind: object) -> type[Struct] | None:
-    """Return the class of the Struct *kind*, which may be a generic one with its parameters; `None` if it is none."""
+    """Return the class of *kind*, a Struct or a generic Struct with its parameters; `None` for other types."""
     cls = get_origin(kind) or kind
     return cls if isinstance(cls, type) and issubclass(cls, Struct) else None
 
 
 def _structs_in(kind: object) -> Iterator[type]:
-    """Yield the Structs that the annotation *kind* consists of."""
+    """Yield the Structs in the annotation *kind*."""
     if _struct(kind) is not None:
         yield cast("type", kind)
     for part in get_args(kind):
@@ -243,9 +245,9 @@ def _structs_in(kind: object) -> Iterator[type]:
 def compile_comparison(
     echoes: Sequence[Echo], *, of_entry: bool = False
 ) -> Callable[[object, Mapping[str, object], object], Comparison]:
-    """Compile the comparison of all *echoes*: every response is compared, and its members are few.
+    """Compile the comparison of all *echoes*: every response is compared, and has few members to compare.
 
-    Of an added entry, what was not asked for is not compared.
+    In an added entry, values that the request does not set are not compared.
     """
     scope: dict[str, object] = {
         "agreed_on": tuple(Comparison(agreed=count) for count in range(len(echoes) + 1)),
@@ -267,7 +269,7 @@ def compile_comparison(
             "if echoed is not None:",
             "    try:",
             *("        " + line for line in wanted),
-            # Written out, as nearly all echoes are compared in this way.
+            # Written inline, as nearly all echoes are compared this way.
             "        same = " + _comparison(echo, agrees, f"agrees{i}"),
             *(["        same = None if asked is None else same"] if of_entry else ()),
             "    except Exception as error:",
@@ -284,21 +286,21 @@ def compile_comparison(
 
 
 def _comparison(echo: Echo, agrees: _Agrees, name: str) -> str:
-    """Return the source that compares what was asked for with what came; *name* stands for *agrees* there."""
+    """Return the source that compares the requested value with the received value; *name* is *agrees* in the source."""
     if agrees is _equal:
         return "asked == echoed if echoed or echoed.__class__ is not str else None"
-    # Most lists agree, and have an entry alone: their entries are compared where that does not show at once.
+    # Most lists agree and have one entry. Only if that is not clear immediately, the entries are compared.
     in_lists = echo.agrees is _equal and not echo.whole and "[]" in echo.member and "[]" in (echo.of or echo.member)
     return ("True if asked == echoed and all(echoed) and echoed else " if in_lists else "") + f"{name}(asked, echoed)"
 
 
 def _raised(member: str, error: Exception) -> Anomaly:
-    # What an own operation compares with must not cost the result.
+    # An error in an operation's own comparison must not cost the result.
     return Anomaly(f"$.{member}", None, f"comparing it raised {type(error).__name__}")
 
 
 def agreement(echo: Echo) -> _Agrees:
-    """Return what compares the values that *echo* names: what was asked for, and what came."""
+    """Return a comparison of the values that *echo* names: the requested and the received value."""
     if echo.always is not None:
         texts = (echo.always,) if isinstance(echo.always, str) else echo.always
         return lambda _, echoed: (echoed in texts) if echoed else None
@@ -309,14 +311,14 @@ def agreement(echo: Echo) -> _Agrees:
     if not shows_list:
         return lambda asked, echoed: any(agrees(entry, echoed) is not False for entry in asked or ())
     if asks_list:
-        # Asked for in no entry, it may still be there, as an empty text.
+        # The request sets it in no entry, but the response may still have it, as an empty text.
         return lambda asked, echoed: _each_agrees(agrees, asked or [None] * len(echoed), echoed)
     return lambda asked, echoed: _each_agrees(agrees, [asked] * len(echoed), echoed)
 
 
 @cache
 def reader(path: str) -> _Read:
-    """Compile the reading of *path*: `None` where any part of it is missing."""
+    """Compile a function that reads *path*; it returns `None` if any part of the path is missing."""
     return cast(
         "_Read", compile_function("value", [*_reading("found", "value", path), "return found"], {"UNSET": UNSET})
     )
@@ -330,7 +332,7 @@ def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
     else:
         yield "try:"
         yield f"    {name} = {of}.{head}"
-        yield "except AttributeError:"  # The declaration was checked: a part on the way is None.
+        yield "except AttributeError:"  # The declaration was checked: a part of the path is None.
         yield f"    {name} = None"
     yield f"if {name} is UNSET: {name} = None"
     if tail:
@@ -347,7 +349,7 @@ def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
 
 
 def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[object]) -> bool | None:
-    """Return whether all entries that are present agree; `None` if that says nothing."""
+    """Return whether all present entries agree; `None` if they cannot tell."""
     if len(asked) != len(echoed):
         return False
     agreed = None
@@ -363,10 +365,10 @@ def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[obje
 
 
 def _object(content: bytes) -> dict[str, object]:
-    """Return the members of the object in *content*; none if there is none, such as in an empty body."""
+    """Return the members of the object in *content*; an empty dict for anything else, such as an empty body."""
     try:
-        # As far as it goes: what was decoded may have halves of characters, and what was skipped may be no UTF-8, or a
-        # number beyond all floats.
+        # Read it as far as possible: decoded parts may have half characters, and skipped parts may be invalid UTF-8 or
+        # have a number that is too large for a float.
         raw = amounts.read_untyped(str(replace_lone_surrogates(content)[0], "utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return {}
@@ -381,7 +383,7 @@ def _is_error(raw: dict[str, object], declared: Collection[str]) -> bool:
 
 
 def undeclared(raw: object, value: object, place: str) -> Iterator[str]:
-    """Yield where *raw* has a member that the Struct read from it, *value*, does not declare."""
+    """Yield the places where *raw* has a member that the Struct *value*, which was read from it, does not declare."""
     if isinstance(raw, list) and isinstance(value, list | tuple):
         for i, (raw_entry, entry) in enumerate(zip(raw, value, strict=False)):
             yield from undeclared(raw_entry, entry, f"{place}[{i}]")

@@ -36,44 +36,44 @@ MIB = 1024 * KIB
 
 _JSON = "application/json"
 _NO_CONTENT = 204
-#: One and a half leases: recovery has half of one left after the lease of a dead process has ended.
+#: One and a half leases: recovery still has half a lease after the lease of a dead process has ended.
 _LEAST_WINDOW = timedelta(seconds=90)
 _NOT_REPEATABLE = frozenset({RetryClass.UNKEYED, RetryClass.TOKEN_CODE, RetryClass.TOKEN_REFRESH})
 
 
 class PageShape(Struct, frozen=True, kw_only=True):
-    """Names the fields of a search response that hold its rows and its position; ``paging.total`` is a nested one.
+    """Names the fields of a search response that hold its rows and its position; a nested field is ``paging.total``.
 
-    A search is walked by the filter ``offset``, counted in rows, unless `page` or `cursor` names another filter.
+    A walk uses the filter ``offset``, counted in rows, unless `page` or `cursor` names another filter.
 
     Raises:
-        RequestInvalid: Two of an offset, `page` and `cursor` are named; one of `cursor` and `next_cursor` is missing;
-            only a search by cursor may lack `total`; `created_until` or `immutable` needs a search by offset.
+        RequestInvalid: The shape names two of an offset, `page` and `cursor`, or only one of `cursor` and
+            `next_cursor`. Or it has no `total` and no cursor. Or it has `created_until` or `immutable`, but no offset.
     """
 
     items: str
     """The rows; a walk recognises a repeated row by its `id`."""
     total: str | None = None
-    """How many rows the search has, as far as the platform says; `None`, by cursor alone, if it never does."""
+    """The number of rows of the search. `None`, only with a cursor, if the platform does not say."""
     offset: str | None = None
-    """The offset that the platform echoes; `None` if it echoes none."""
+    """The offset that the platform echoes. `None` if it echoes no offset."""
     next_offset: str | None = None
-    """The offset that the platform proposes; `None` if it proposes none."""
+    """The offset that the platform proposes for the next page. `None` if it proposes no offset."""
     page: str | None = None
-    """The filter that takes the number of a page, from 1, in place of an offset."""
+    """The filter for the number of a page, from 1, instead of an offset."""
     cursor: str | None = None
-    """The filter that takes the cursor of a page, in place of an offset; the first page is asked for without it."""
+    """The filter for the cursor of a page, instead of an offset. The first page is requested without it."""
     next_cursor: str | None = None
-    """The cursor of the next page; `None` or an empty text there is the end of the search."""
+    """The cursor of the next page. `None` or an empty text in a response means the end of the search."""
     size: str = "limit"
-    """The filter that takes the number of rows per page."""
+    """The filter for the number of rows per page."""
     created_until: str | None = None
-    """The filter that ends a window of creation, such as `date_created_to`, of a date that rows show as `date_created`;
-    ``None`` if the search has none."""
+    """The filter for the end of a window of creation, such as `date_created_to`. Rows show the date as `date_created`.
+    ``None`` if the search has no such filter."""
 
     immutable: frozenset[str] = frozenset()
-    """The filters by what never changes about a row. With them alone, a window that has ended gets no further row.
-    `search(certify=True)` rejects a response with a row that shows another value in the field of that name."""
+    """The filters by fields of a row that never change. With only these filters, a window that has ended gets no
+    further row. `search(certify=True)` rejects a response if a row has another value in the field of that name."""
 
     def __post_init__(self) -> None:
         positions = (self.offset or self.next_offset, self.page, self.cursor)
@@ -89,22 +89,22 @@ class PageShape(Struct, frozen=True, kw_only=True):
             raise RequestInvalid("page", "has a window of creation, which is certified in a search by offset alone")
 
     def position_in(self, query: type | None) -> str | None:
-        """Return the filter of *query* that a page is asked for by; ``None`` for a search of one page."""
+        """Return the filter of *query* that requests a page; ``None`` for a search of one page."""
         return self.page or self.cursor or ("offset" if takes_offset(query) else None)
 
     def read(self, response: object) -> "PageFields":
-        """Return what stands there in *response*."""
+        """Return the page's fields in *response*."""
         names = (self.items, self.total, self.offset, self.next_offset, self.next_cursor)
         return PageFields._make(None if name is None else reader(name)(response) for name in names)
 
     def places(self, response: object) -> tuple[str, ...]:
-        """Return where the rows and the total of *response* are in its JSON (``$.results``, ``$.paging.total``)."""
+        """Return the places of the rows and the total in the JSON of *response* (``$.results``, ``$.paging.total``)."""
         names = (self.items,) if self.total is None else (self.items, self.total)
         return tuple(member_place(name, type(response), "the result") for name in names)
 
 
 class PageFields(NamedTuple):
-    """What a page shows, by the names of its `PageShape`."""
+    """The fields of a page, named as in its `PageShape`."""
 
     items: Sequence[object] | None
     total: int | None
@@ -114,17 +114,17 @@ class PageFields(NamedTuple):
 
 
 def takes_offset(query: type | None) -> bool:
-    """Whether a search with the filters *query* can be asked for its second page."""
+    """Return whether a search with the filters *query* can request its second page."""
     return "offset" in getattr(query, "__annotations__", ())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False, match_args=False)
 class Operation(Generic[B, R]):
-    """One operation: what goes out, what comes back, and what a failure means.
+    """One operation: its request, its response, and what a failure means.
 
     Raises:
-        RequestInvalid: The path, the retry class or the name of a header is not valid, or a member or a placeholder
-            that an `Echo` or `page` names does not exist.
+        RequestInvalid: The path, the retry class or the name of a header is invalid, or an `Echo` or `page` names a
+            member or a placeholder that does not exist.
     """
 
     name: str
@@ -134,29 +134,29 @@ class Operation(Generic[B, R]):
     path: str
     """The path below the base URL, with its placeholders in braces."""
     retry: RetryClass
-    """What may be sent again, and when."""
+    """What may be sent again, and when; see `RetryClass`."""
     result: type[R]
-    """The type of a decoded response; `bytes` for one that is not JSON, as it came."""
+    """The type of a decoded response. `bytes` for a response that is not JSON, which is not decoded."""
     section: str = ""
-    """The section of the spec that defines it; none of an operation of your own."""
+    """The section of the spec that defines it. Empty for an operation of your own."""
     summary: str = ""
     """One line for documents, and for the command line."""
     body: type[B] | None = None
-    """The type of the request body: a Struct, or `bytes` for one that is not JSON; `None` when the operation takes
-    none."""
+    """The type of the request body: a Struct, or `bytes` for a body that is not JSON. `None` if the operation takes no
+    body."""
     body_required: bool = True
-    """Whether the body must be given; `False` where it can be left out."""
+    """Whether the body is required."""
     query: type | None = None
     """A `TypedDict` of the filters that go into the query."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """The header fields that a request may carry besides, by name, and what they hold; for documents."""
+    """Further header fields that a request may have, with their meaning; for documents."""
     fixed_headers: Mapping[str, str] = field(default_factory=dict)
-    """The header fields that every request of the operation carries, such as a version of the interface."""
+    """The header fields of every request of the operation, such as a version of the interface."""
     content_type: str = "application/json"
-    """What the body of a request is; say it with `body=bytes`."""
+    """The type of the request body. Set it together with `body=bytes`."""
     accept: str = "application/json"
-    """What the body of a response is. With `result=bytes` it is `*/*` by default; if you say it, a response that says
-    it is something else is not trusted, such as the page of a proxy where a file should be."""
+    """The type of the response. With `result=bytes` the default is `*/*`. If you set it, a response of another type is
+    not trusted, such as a proxy's page instead of a file."""
     key_header: str = KEY_HEADER
     """The name of the header with the idempotency key."""
     example: Mapping[str, object] | None = None
@@ -164,55 +164,54 @@ class Operation(Generic[B, R]):
     errors: tuple[ErrorCode, ...] = ()
     """The documented rejections."""
     status: int = 200
-    """The status of a success as documented. Any 2xx is accepted; one that is not declared is an `Anomaly`."""
+    """The documented status of a success. Any 2xx is accepted, but an undeclared status is an `Anomaly`."""
     other_statuses: tuple[int, ...] = ()
-    """Further statuses of a success that real traffic has."""
+    """Further statuses of a success that the platform sends."""
     decimal_strings: bool = False
-    """Amounts travel as decimal strings instead of JSON numbers."""
+    """Whether amounts are sent as decimal strings instead of JSON numbers."""
     in_doubt: str = OutcomeUnknown.in_doubt
-    """What to do when nobody knows the outcome of a write without a key: the contract has no operation to find out."""
+    """What to do if the outcome of a write without a key is unknown, and no operation can find it out."""
     empty_response: bool = False
-    """A 2xx without a body is a success, also where `status` is not 204, which never has one. All fields of the result
-    need a default then."""
+    """Whether a 2xx without a body is a success. A 204 always is. All fields of the result need a default then."""
     authenticated: bool = True
-    """The call carries a bearer token, or is signed."""
+    """Whether the call has a bearer token or a signature."""
     page: PageShape | None = None
-    """The shape of a search response. A search without a filter ``offset`` is of one page."""
+    """The shape of a search response. A search without a filter ``offset`` has one page."""
     echoes: tuple[Echo, ...] = ()
-    """What the response repeats of the request. What is present has to agree. A connection that delivers someone
-    else's response is how money gets lost."""
+    """The members of the response that repeat the request. Those that are present must agree. Otherwise a connection
+    that delivers another response would lose money."""
     addition: Addition | None = None
-    """The list of the response to which a write adds one entry."""
+    """The list of the response to which a write adds an entry."""
     resend_window: timedelta | Callable[[B | None], timedelta] | None = None
-    """How long after its beginning a journaled write may be sent, unless `not_after=` says so: 90 seconds or more, and
-    at least one and a half leases of the call, so that recovery can still send it after a crash. A function of the body
-    where that decides: what it returns holds, however short. `None`: the total timeout of the call. Never more than 23
-    hours."""
+    """How long after its beginning a journaled write may be sent, unless the call passes `not_after=`. It must be 90
+    seconds or more, and at least one and a half leases of the call, so that recovery can still send it after a crash. A
+    function computes it from the body, and may return any length. `None`: the total timeout of the call. Never more
+    than 23 hours."""
     look_up: Callable[..., Awaitable[object]] | None = None
-    """An async function, `look_up(client, record, others)`, that recovery calls once a journaled write in doubt may not
-    be sent any more. It reads, and never writes. `None`: the outcome of the write stays unknown.
+    """An async function `look_up(client, record, others)`. Recovery calls it when a journaled write in doubt may not be
+    sent any more. It reads, and never writes. `None`: the outcome of the write stays unknown.
 
-    *client* calls for the seller: give it to a `Resource`. *record* is the `Record` of the write, with its body, and
-    with `begun` and `not_after` in platform time. ``await others(path=..., containing=...)`` returns the other records
-    of the seller that may have taken effect, with that path, and with these bytes in the body or without a body. Call
-    it after the read: a write that the read shows was kept before it was sent.
+    *client* calls for the seller: pass it to a `Resource`. *record* is the `Record` of the write, with its body, and
+    with `begun` and `not_after` in platform time. ``await others(path=..., containing=...)`` returns the seller's other
+    records that may have taken effect, with that path, and with these bytes in the body or without a body. Call it
+    after the read: the journal kept every write that the read shows before it was sent.
 
     The function returns `None` unless the write certainly took effect. Then it returns the result of the write, or a
     `Resolution` with the state ``DONE`` if there is no result. If it raises, the outcome stays unknown."""
     max_response: int = 8 * MIB
-    """The most bytes that a response may have."""
+    """The most bytes of a response."""
     path_names: tuple[str, ...] = field(init=False)
     """The names of the placeholders."""
     keyed: bool = field(init=False)
-    """The operation takes an idempotency key, in the header `key_header`."""
+    """Whether the operation takes an idempotency key, in the header `key_header`."""
     writes: bool = field(init=False)
-    """The operation can change something on the platform."""
+    """Whether the operation can change something on the platform."""
     wants_fresh_connection: bool = field(init=False)
-    """It cannot be sent again when a kept connection breaks, so it travels on a new one."""
+    """Whether each attempt uses a new connection: the operation cannot be sent again if a kept connection breaks."""
 
     def __post_init__(self) -> None:
-        # It goes behind the base URL as it is: without its slash it would become a part of the host's name, and the
-        # token would go to whoever has that.
+        # The path is appended to the base URL. Without its slash it would become part of the host's name, and the owner
+        # of that name would get the token.
         if not re.match(_PATH, self.path):
             reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
             raise RequestInvalid(f"{self.name}.path", reason)
@@ -220,7 +219,7 @@ class Operation(Generic[B, R]):
             raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
         self._check_page()
         if self.may_be_empty:
-            self.result()  # A field without a default would make each success an unknown outcome.
+            self.result()  # Without a default for each field, each success would be an unknown outcome.
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
@@ -236,7 +235,7 @@ class Operation(Generic[B, R]):
         if not (window is None or callable(window) or (isinstance(window, timedelta) and window >= _LEAST_WINDOW)):
             reason = "must be a timedelta of 90 seconds or more: a process that was killed holds its record for 60"
             raise RequestInvalid(f"{self.name}.resend_window", reason)
-        # Asked for at every call, and the same at every call.
+        # These are the same at every call, so they are computed once.
         derived = {
             "path_names": tuple(re.findall(r"{(\w+)}", self.path)),
             "keyed": self.retry is RetryClass.KEYED,
@@ -245,10 +244,10 @@ class Operation(Generic[B, R]):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        _ = self.identity  # A declaration that cannot work is rejected now.
+        _ = self.identity  # A wrong declaration is rejected now.
 
     def _check_page(self) -> None:
-        """Reject a page that names what the search does not have."""
+        """Reject a page that names something that the search does not have."""
         page = self.page
         if page is None:
             return
@@ -271,7 +270,7 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def identity(self) -> Identity | None:
-        """Compares responses with their requests; `None` if nothing is declared to compare."""
+        """The comparison of responses with their requests; `None` if the operation declares nothing to compare."""
         if not self.echoes and self.addition is None:
             return None
         try:
@@ -288,25 +287,24 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def own_headers(self) -> Mapping[str, str]:
-        """The header fields that its requests have and others do not."""
+        """The header fields that the requests of this operation have and other requests do not."""
         accept = {} if self.accept == _JSON else {"Accept": self.accept}
-        # In place of what the client may send with all calls under that name, in whatever case.
+        # These replace the client's own headers with the same names, in upper or lower case.
         key = {self.key_header: ""} if self.keyed and self.key_header != KEY_HEADER else {}
         return {**self.fixed_headers, **accept, **key}
 
     @cached_property
     def reserved_headers(self) -> frozenset[str]:
-        """The header fields, in lower case, that no call may set, since the operation does."""
+        """The header fields that only the operation may set, in lower case."""
         return RESERVED | {self.key_header.lower()}
 
     @cached_property
     def encoder(self) -> "BodyEncoder[B] | None":
-        """Checks and encodes the body; made at the first use, since most programs use few operations.
+        """The encoder of the body; made at the first use, since most programs use few operations.
 
         Raises:
-            RequestInvalid: The body has amounts or moments elsewhere than in Structs and lists, where nothing checks
-                them.
-            TypeError, RecursionError: msgspec does not support the type of the body, or it is recursive.
+            RequestInvalid: The body has amounts or moments outside of Structs and lists, where nothing checks them.
+            TypeError, RecursionError: msgspec does not support the type of the body, or the type is recursive.
         """
         from paymentsdk._codec.body import BodyEncoder  # only programs that write need it
 
@@ -314,12 +312,12 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def query_encoder(self) -> QueryEncoder:
-        """Checks and encodes the filters of a search."""
+        """The encoder of a search's filters."""
         return QueryEncoder(self.query)
 
     @cached_property
     def decoder(self) -> ResponseDecoder[R]:
-        """Decodes the response.
+        """The decoder of the response.
 
         Raises:
             RequestInvalid: A Struct of the result forbids unknown fields.
@@ -332,38 +330,39 @@ class Operation(Generic[B, R]):
 
     @cached_property
     def meanings(self) -> Mapping[str, str]:
-        """What each documented code means."""
+        """The meaning of each documented code."""
         return {error.code: error.meaning for error in self.errors}
 
     def documents(self, status: int, code: str | None) -> bool:
-        """Whether the contract has an error response of *status* with *code*."""
+        """Return whether the contract has an error response of *status* with *code*."""
         return any(error.status == status and error.code in (code, ANY_CODE) for error in self.errors)
 
     def returning(self, result: type[P]) -> "Operation[B, P]":
-        """Return the same operation with responses decoded into *result*, such as a Struct of the few fields you need.
+        """Return the same operation with responses decoded into *result*, such as a Struct of fewer fields.
 
-        Fields that it does not have are skipped, which costs a fraction of decoding them. For a search, it needs the
-        fields that `page` names, and its rows an ``id``.
+        Fields that *result* does not have are skipped, which is much faster than decoding them. For a search, *result*
+        needs the fields that `page` names, and its rows need an ``id``.
 
         Raises:
-            RequestInvalid: It lacks a field that `page` or an `Echo` names, or a Struct of it forbids unknown fields.
+            RequestInvalid: *result* lacks a field that `page` or an `Echo` names, or one of its Structs forbids unknown
+                fields.
         """
         operation = replace(cast("Operation[B, P]", self), result=result)
-        _ = operation.decoder  # A type that cannot be decoded is rejected now.
+        _ = operation.decoder  # Reject a type that cannot be decoded now.
         return operation
 
     def decode(self, body: bytes) -> tuple[R, tuple[Anomaly, ...]]:
         """Decode a response without a client.
 
-        Returns the value, and one `Anomaly` for each member that had to be repaired or dropped.
+        Return the value, and one `Anomaly` for each member that was repaired or dropped.
 
         Raises:
-            ValueError: The body is not JSON, or not of a shape that holds the result.
+            ValueError: The body is not JSON, or its shape cannot hold the result.
         """
         return self.decoder.decode(body)
 
     def __getstate__(self) -> Mapping[str, object]:
-        # What is made at the first use cannot be pickled, and is made anew.
+        # The attributes that are made at the first use cannot be pickled; they are made again.
         return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     def __repr__(self) -> str:

@@ -1,3 +1,3 @@
-"""Transports, which carry requests: one module per HTTP library, imported only by programs that use it."""
+"""Transports, which send requests: one module per HTTP library, imported only by programs that use it."""
 
-__all__: list[str] = []  # What there is stands in its modules.
+__all__: list[str] = []  # The modules have the names.

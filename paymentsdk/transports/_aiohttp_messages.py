@@ -1,4 +1,4 @@
-"""What goes to aiohttp and comes from it: which requests, proxies and responses are none, and what errors mean."""
+"""Checks of requests, proxies and responses for aiohttp, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from paymentsdk.errors import describe
 from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
 from paymentsdk.transports.base import PoolFull, Request, SendFailed, too_long
 
-#: The status codes of a response; aiohttp passes over the interim ones below, except 101.
+#: The status codes of a response; aiohttp skips the interim ones below, except 101.
 _FINAL = range(200, 600)
-#: What no part of a request may hold: control characters, though a tab may stand in the value of a header field, and
-#: what UTF-8 cannot write.
+#: Characters that no part of a request may have: control characters (a header field may have a tab), and characters
+#: that UTF-8 cannot encode.
 _UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-#: What may stand in any of them.
+#: Characters that every part of a request may have.
 _PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
-#: What user and password of a proxy may consist of (RFC 7617 leaves the encoding open; aiohttp takes this one).
+#: Characters of a proxy's user and password (RFC 7617 leaves the encoding open; aiohttp uses this one).
 _LATIN1 = re.compile("[\x00-\xff]*")
 
 
@@ -33,16 +33,16 @@ _LATIN1 = re.compile("[\x00-\xff]*")
 
 
 def checked_url(request: Request) -> URL:
-    """Return the URL of *request*, which can be put into HTTP: aiohttp would leave some of it out, and send the rest.
+    """Return the URL of *request* if HTTP can express it: aiohttp would drop some parts, and send the rest.
 
     Raises:
-        SendFailed: It cannot.
+        SendFailed: HTTP cannot express it.
     """
     headers = request.headers
     text = "".join((request.method, request.url, *headers, *headers.values()))
-    # The second says the same as `isprintable`, in two thirds of its time.
+    # The second check is the same as `isprintable`, in two thirds of the time.
     is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
-    # In the first line a space ends what it stands in. yarl would leave a tab out, and it is another path then.
+    # A space would end the method or the target in the first line. yarl would drop a tab, and change the path.
     has_space = " " in request.url or " " in request.method
     if has_space or (not is_printable and (_UNSENDABLE.search(text) or "\t" in request.url)):
         flaw = "the method, the URL or a header has a character in it that cannot be sent"
@@ -51,7 +51,7 @@ def checked_url(request: Request) -> URL:
             path = request.url.find("/", HOST_BEGINS)
             if path < 0 or "?" in request.url or "#" in request.url:
                 return _parsed(request.url)
-            # Most URLs differ from the last one in their path alone, and to parse one takes longer than all checks.
+            # Most URLs differ from the last one only in their path, and parsing a URL takes longer than all checks.
             return _parsed(request.url[:path]).with_path(request.url[path:], encoded=True)
         except ValueError:
             flaw = "the URL is malformed"
@@ -61,18 +61,18 @@ def checked_url(request: Request) -> URL:
 @lru_cache(maxsize=64)
 def _parsed(url: str) -> URL:
     parsed = URL(url, encoded=True)
-    parsed.port  # noqa: B018 - it is read when it is asked for
+    parsed.port  # noqa: B018 - yarl only parses the port when it is read
     return parsed
 
 
 def proxy_for(url: URL, proxy: str) -> tuple[URL, dict[str, str] | None]:
-    """Return *proxy*, and the header field that tells it user and password.
+    """Return *proxy* without its login, and the header field with the login.
 
     Raises:
-        SendFailed: It is none that a request may go through.
+        SendFailed: The request must not go through the proxy, or the proxy's login cannot be sent.
     """
     address, login = _without_login(proxy)
-    # Plain http to this machine is allowed because nobody else can read it.
+    # Plain http to this machine is allowed because no other machine can read it.
     if url.scheme == "http" and is_loopback(url.host or "") and not is_loopback(address.host or ""):
         reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
         raise SendFailed(reason, sent=False, permanent=True)
@@ -80,9 +80,9 @@ def proxy_for(url: URL, proxy: str) -> tuple[URL, dict[str, str] | None]:
 
 
 def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
-    """Return *proxy* without its user and password, and the header field that tells it both, if there are any.
+    """Return *proxy* without its user and password, and the header field with them, if it has them.
 
-    In the URL, aiohttp would show them in its warning of a connection that nobody has closed.
+    aiohttp would show a login in the URL when it warns of an unclosed connection.
     """
     url = URL(proxy)
     if (url.raw_user, url.raw_password) == (None, None):
@@ -98,10 +98,10 @@ def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
 
 
 async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return the body, if it is whole, and has at most *most* bytes.
+    """Return the body, if it is complete and has at most *most* bytes.
 
     Raises:
-        SendFailed: It is not, or the response cannot be used; or aiohttp's error for one that is cut off.
+        SendFailed: The body is not, or the response cannot be used. A response that is cut off raises aiohttp's error.
     """
     headers, content = response.headers, response.content
     length = headers.get(CONTENT_LENGTH)
@@ -109,7 +109,7 @@ async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
     if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
         _check_head(response)
     if content.is_eof() and (is_chunked or length is not None):
-        body = content.read_nowait()  # It came along with the head, as a small one does.
+        body = content.read_nowait()  # A small body comes together with the head.
         if len(body) > most:
             raise too_long(most)
         return body
@@ -124,12 +124,12 @@ async def _read_rest(response: aiohttp.ClientResponse, most: int, *, is_framed: 
     if closed is None:
         cut_off()
     else:
-        closed.remove_done_callback(retrieve_exception)  # One will do.
+        closed.remove_done_callback(retrieve_exception)  # One callback is enough.
         closed.add_done_callback(retrieve_exception)
         closed.add_done_callback(cut_off)
     body = bytearray()
     try:
-        # Bounded whatever the header says, unlike `response.read()`.
+        # Limited whatever the header says, unlike `response.read()`.
         while chunk := await content.readany():
             body += chunk
             if len(body) > most:
@@ -138,19 +138,19 @@ async def _read_rest(response: aiohttp.ClientResponse, most: int, *, is_framed: 
         if closed is not None:
             closed.remove_done_callback(cut_off)
     if not is_framed and protocol is not None and isinstance(protocol.exception(), aiohttp.ClientOSError):
-        # It had nothing but the end of the connection to end it, and aiohttp takes a reset for that.
+        # Only the end of the connection ends this body, and aiohttp treats a reset as the end.
         raise SendFailed("the response is cut off or malformed")
     return bytes(body)
 
 
 def _cut_off(content: aiohttp.StreamReader, _: object = None) -> None:
-    """Have *content* fail, unless it is whole. aiohttp leaves a body waiting when it closes a malformed response."""
+    """Make *content* fail unless it is complete. aiohttp keeps the reader waiting after a malformed response."""
     if not content.is_eof() and content.exception() is None:
         content.set_exception(aiohttp.ClientPayloadError())
 
 
 def _check_head(response: aiohttp.ClientResponse) -> None:
-    """Reject what aiohttp's parser lets pass in a head, and must not be believed."""
+    """Reject heads that aiohttp's parser accepts but that cannot be trusted."""
     headers, status = response.headers, response.status
     packing = headers.get(CONTENT_ENCODING, "identity")
     codings = [name.lower() for name in headers.getall(TRANSFER_ENCODING, ())]
@@ -158,7 +158,7 @@ def _check_head(response: aiohttp.ClientResponse) -> None:
         (status == HTTPStatus.SWITCHING_PROTOCOLS, True, "the server switched to another protocol"),
         (status not in _FINAL, False, "the response is not valid HTTP"),
         (codings and CONTENT_LENGTH in headers, False, "the response has both a length and chunks"),
-        # aiohttp would hand the chunks out as they are, with their sizes.
+        # aiohttp would return the chunks unchanged, with their sizes.
         (codings not in ([], ["chunked"]), False, "the response has a transfer coding other than chunked"),
         (packing.lower() != "identity", True, "the response is compressed, which was not asked for"),
     ):
@@ -169,8 +169,8 @@ def _check_head(response: aiohttp.ClientResponse) -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-#: What aiohttp raises: whether the request may have been sent, whether another would fail alike, and why. The first
-#: that fits counts, and a certificate error is a connect error, too.
+#: aiohttp's exceptions: whether the request may have been sent, whether another attempt would fail the same way, and
+#: the reason. The first match counts; a certificate error is a connect error, too.
 _FAILURES = (
     (aiohttp.ClientConnectorCertificateError, False, True, "the server's certificate does not verify"),
     (aiohttp.ServerFingerprintMismatch, False, True, "the server's certificate has another fingerprint"),
@@ -184,21 +184,21 @@ _FAILURES = (
     (aiohttp.NonHttpUrlClientError, False, True, "the URL is not an http or https URL"),
     (aiohttp.ServerDisconnectedError, True, False, "the server closed the connection without a response"),
     (aiohttp.ClientPayloadError, True, False, "the response is cut off or malformed"),
-    # aiohttp gives it the status 400, but nobody has sent that.
+    # aiohttp sets the status 400, but no server has sent it.
     ((aiohttp.ClientResponseError, HttpProcessingError), True, False, "the response is not valid HTTP"),
     (aiohttp.ClientOSError, True, False, "the connection broke"),
 )
 
 
-#: What aiohttp may have sent before on a kept connection that broke, and what it raises where there is no other then.
+#: aiohttp may have sent these methods before, on a kept connection that broke; then it raises a connect error.
 _RESENT = frozenset({"PUT", "DELETE"})
 _NO_CONNECTION = (aiohttp.ClientConnectionError, aiohttp.ClientHttpProxyError)
 
 
 def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFailed:
-    """Say what *error* of a request means, without a trace of it: the text of aiohttp's errors can hold the token.
+    """Return the meaning of *error*, without its traceback: the text of aiohttp's errors can hold the token.
 
-    *sent* says whether there was a connection; `None` where nothing but the error tells. It is about the last one then.
+    *sent* tells whether the request had a connection. With `None` only the error tells, and it is about the last try.
     """
     if isinstance(error, SendFailed):
         kind = PoolFull if isinstance(error, PoolFull) else SendFailed
@@ -217,11 +217,11 @@ def _meaning(error: Exception) -> tuple[bool, bool, str]:
 
 
 def _detail(error: Exception) -> str:
-    """Return whom there was no connection to, and what the system says about it."""
+    """Return the address of a failed connection, and the system's reason."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f" (status {error.status})"
     words = words_of_system(getattr(error, "certificate_error", getattr(error, "os_error", error)))
-    host = getattr(error, "host", None)  # One that a middleware has made knows of no connection.
+    host = getattr(error, "host", None)  # An error of a middleware has no connection.
     if not isinstance(error, aiohttp.ClientConnectorError) or host is None:
         return words
     return f" ({f'[{host}]' if ':' in host else host}:{error.port}){words}"

@@ -37,41 +37,41 @@ if TYPE_CHECKING:
     from aiohttp.connector import AddrInfoType, Connection
     from aiohttp.tracing import Trace
 
-#: Seconds that connections get to close.
+#: Seconds that connections have to close.
 _PARTING = 1.0
 
 
 class ConnectorOptions(TypedDict, total=False):
-    """Options of `aiohttp.TCPConnector`, passed through as they are."""
+    """Options of `aiohttp.TCPConnector`, passed on unchanged."""
 
     ssl: SSLContext | aiohttp.Fingerprint | bool
     """How certificates are verified: a context, a fingerprint, or `True`, the default, for the system's rules."""
     limit: int
-    """The most connections in use, beside which there may be idle ones; 0 for no limit."""
+    """The most connections in use. There may be idle ones as well. 0 for no limit."""
     keepalive_timeout: float | None
     """Seconds that an idle connection is kept."""
     resolver: AbstractResolver | None
     """Finds the addresses of hosts."""
     use_dns_cache: bool
-    """Whether addresses are kept; by default they are."""
+    """Whether addresses are cached. True by default."""
     ttl_dns_cache: int | None
-    """Seconds that they are kept; `None` for ever."""
+    """Seconds that addresses are cached. `None` for ever."""
     family: socket.AddressFamily
     """The family of addresses: `socket.AF_INET`, `AF_INET6`, or 0 for either."""
     local_addr: tuple[str, int] | None
     """The address and port of this machine to connect from."""
     happy_eyeballs_delay: float | None
-    """Seconds before the next address is tried beside the first (RFC 8305); `None` to try one after the other."""
+    """Seconds before the next address is tried in parallel (RFC 8305). `None` to try one after the other."""
     interleave: int | None
-    """How many addresses of one family are tried before the other (RFC 8305)."""
+    """How many addresses of one family are tried before the other family (RFC 8305)."""
     socket_factory: Callable[[AddrInfoType], socket.socket] | None
     """Makes the sockets."""
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Stands between a connection and aiohttp's protocol: what arrives while no request is on it belongs to nobody.
+    """Sits between a connection and aiohttp's protocol. Data that arrives without a request belongs to no request.
 
-    All connections read into one buffer. By itself asyncio takes 256 KiB of memory from the system for each read.
+    All connections read into one buffer: by default, asyncio gets 256 KiB of memory from the system for each read.
     """
 
     def __init__(self, handler: ResponseHandler, transport: asyncio.Transport, connector: Connector) -> None:
@@ -80,12 +80,12 @@ class Wire(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport = transport
         self.buffer: memoryview = connector.buffer
         self.connections: set[Wire] = connector.connections
-        #: Whether the system holds bytes, or the end, that the event loop has not read yet.
+        #: Whether the system holds bytes, or the end of the connection, that the event loop has not read yet.
         self.is_readable: Callable[[int], object] = unread_on(transport.get_extra_info("socket"))
         self.connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        del sizehint  # There is one for all connections.
+        del sizehint  # All connections share one buffer.
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -109,34 +109,34 @@ class Wire(asyncio.BufferedProtocol):
 
 
 class ConnectionResponse(Response, frozen=True):
-    """A response that knows which connection it came over."""
+    """A response that knows its connection."""
 
     connection: Wire | None = None
 
 
 class Attempt(Struct, eq=False):
-    """One request on its way."""
+    """One request that is being sent."""
 
     cancelling: int
-    """How many cancellations of its task were under way when it began."""
+    """How many cancellations of its task were pending when it began."""
     fresh: bool
-    """Whether it has a connection of its own."""
+    """Whether it uses a new connection."""
     wire: Wire | None = None
     """Its connection; `None` as long as nothing can have been sent."""
     reused: bool | None = None
-    """Whether that has carried a request before; `None` if the pool is another's."""
+    """Whether the connection has carried a request before. `None` if it belongs to the caller's session."""
     ended: bool = False
     """Whether the transport was closed meanwhile."""
 
     def end(self, task: asyncio.Task[object]) -> None:
-        """End it: the transport is closed, and its time is over."""
+        """End the attempt: the transport is closed, and the time to drain is over."""
         if self.wire is None and not self.ended:
-            task.cancel()  # Once, however often it is closed: `SessionPool.failure_of` takes one back.
+            task.cancel()  # Once, even if closed twice: `SessionPool.failure_of` takes one back.
         self.ended = True
         self.abandon()
 
     def abandon(self) -> None:
-        """Break its connection off, unless that has gone to another request. Closed, it would write what is left."""
+        """Abort its connection, unless another request uses it. Closing would still write the rest of the request."""
         if self.wire is not None and self.wire.attempt is self:
             # Nothing can be sent on a closed event loop.
             with contextlib.suppress(RuntimeError):
@@ -147,29 +147,29 @@ Attempts: TypeAlias = dict["asyncio.Task[object]", Attempt]
 
 
 class OutgoingRequest(aiohttp.ClientRequest):
-    """A request that finds no kept connection in aiohttp's pool if it is to have a connection of its own."""
+    """A request that finds no kept connection in aiohttp's pool if it needs a new connection."""
 
     @property
     def connection_key(self) -> ConnectionKey:
-        """See `aiohttp.ClientRequest`. No hash is -1."""
+        """See `aiohttp.ClientRequest`. A hash is never -1, so this key matches no kept connection."""
         key = super().connection_key
         return key._replace(proxy_headers_hash=-1) if self.headers.get(CONNECTION) == "close" else key
 
 
 class Connector(aiohttp.TCPConnector):
-    """aiohttp's pool, which gives a connection once to each request, and only if nothing has arrived on it."""
+    """aiohttp's pool, which gives each request one connection, and only if nothing has arrived on it."""
 
     def __init__(self, attempts: Attempts, connections: set[Wire], options: ConnectorOptions) -> None:
         self.attempts: Attempts = attempts
         self.connections: set[Wire] = connections
         self.buffer: memoryview = shared_buffer()
         self.process: int = os.getpid()
-        # `Pool` has the limit: that of aiohttp does not hold for its idle connections.
+        # `Pool` has the limit: aiohttp's limit does not count idle connections.
         unlimited: ConnectorOptions = {**options, "limit": 0}
         super().__init__(**unlimited)
 
     def __del__(self, *_: object) -> None:
-        # A forked child has the selector of its parent: to close a connection here would take it from the parent.
+        # A forked child shares its parent's selector: closing a connection here would take it from the parent.
         if self.process == os.getpid():
             super().__del__()
 
@@ -177,17 +177,17 @@ class Connector(aiohttp.TCPConnector):
         self,
         req: aiohttp.ClientRequest,
         traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
     ) -> Connection:
-        """Return a connection on which nothing has happened since its last response.
+        """Return a connection on which nothing has arrived since its last response.
 
         Raises:
-            SendFailed: There is none in time, or aiohttp asks a second time for one request.
+            SendFailed: No connection could be opened in time, or aiohttp asks a second time for one request.
         """
         task = asyncio.current_task()
         attempt = self.attempts.get(task) if task is not None else None
         if attempt is None or attempt.wire is not None:
-            # aiohttp sends a GET, PUT or DELETE again when a kept connection breaks. The engine counts attempts.
+            # aiohttp resends a GET, PUT or DELETE when a kept connection breaks. The engine counts attempts instead.
             raise SendFailed("the server closed the connection without a response")
         began = time.time()
         while True:
@@ -202,14 +202,14 @@ class Connector(aiohttp.TCPConnector):
                 raise SendFailed("no connection in time", sent=False)
 
     def _gives(self, connection: Connection, attempt: Attempt) -> bool:
-        """Give *connection* to *attempt*, unless it is gone, or something has arrived on it."""
+        """Give *connection* to *attempt*, unless the connection is closed, or something has arrived on it."""
         handler, transport = connection.protocol, connection.transport
         if handler is None or transport is None:
             return False
         wire = transport.get_protocol()
         attempt.reused = isinstance(wire, Wire)
         if not isinstance(wire, Wire):
-            # It is new. With TLS there may be session tickets to read: these bytes say nothing.
+            # A new connection. With TLS there may be session tickets to read, so unread bytes mean nothing.
             wire = Wire(handler, transport, self)
             transport.set_protocol(wire)
         elif attempt.fresh or handler.should_close or transport.get_write_buffer_size() or wire.is_readable(0):
@@ -221,11 +221,11 @@ class Connector(aiohttp.TCPConnector):
 
 
 class SessionPool(Pool[Wire]):
-    """The requests and connections of the transport's own session, or of the caller's.
+    """The requests and connections of the transport's own session, or of the caller's session.
 
     Raises:
-        SendFailed: aiohttp does not take the *options*.
-        ClientClosed: The session of the caller belongs to another event loop, or another *process* was given it.
+        SendFailed: aiohttp rejects the *options*.
+        ClientClosed: The caller's session belongs to another event loop, or was passed to another *process*.
     """
 
     def __init__(
@@ -237,11 +237,11 @@ class SessionPool(Pool[Wire]):
     ) -> None:
         self.attempts: Attempts = {}
         self.owned: bool = session is None
-        #: How many requests are to ask the server to close their connections, since one of them is not trusted.
+        #: How many requests still ask the server to close their connections, since one of these is not trusted.
         self.emptying = 0
         if session is not None:
             if process != os.getpid():
-                raise of_another_process()  # It can have connections already, on which the other goes on.
+                raise of_another_process()  # The other process may use connections that the session has already.
             super().__init__(0)
             self.session: aiohttp.ClientSession = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -252,7 +252,7 @@ class SessionPool(Pool[Wire]):
         try:
             connector = Connector(self.attempts, self.connections, options)
         except (TypeError, ValueError) as error:
-            # aiohttp looks at them only now, and nothing has been sent.
+            # aiohttp checks them only now, and nothing has been sent.
             reason = f"aiohttp does not take the options of its connector: {error}"
             raise SendFailed(reason, sent=False, permanent=True) from None
         self.session = aiohttp.ClientSession(
@@ -265,12 +265,12 @@ class SessionPool(Pool[Wire]):
     def failure_of(
         self, error: BaseException, attempt: Attempt, task: asyncio.Task[object], method: str
     ) -> SendFailed | ClientClosed | None:
-        """Say what it means that *attempt* ended in *error*; `None` if that goes on to the caller as it is."""
+        """Return the outcome if *attempt* ended in *error*; `None` if the caller gets the error itself."""
         if isinstance(error, asyncio.CancelledError):
             if attempt.ended and attempt.wire is None:
                 ours = task.uncancel() <= attempt.cancelling
             else:
-                # aiohttp cancels those who wait for a connection of a session that its owner closes.
+                # aiohttp cancels requests that wait for a connection when the session's owner closes the session.
                 ours = self.session.closed and not task.cancelling()
             if ours:
                 return closed_while_waiting()
@@ -280,22 +280,22 @@ class SessionPool(Pool[Wire]):
             return SendFailed("the transport was closed", sent=attempt.wire is not None)
         if self.session.closed and isinstance(error, RuntimeError):
             return ClientClosed("the session is closed")
-        # Over sessions of ours: there was a connection, or there never was, whatever nobody expects.
+        # With our own session, only the connection tells whether the request may have been sent.
         return send_failed(error, method, sent=attempt.wire is not None if self.owned else None)
 
     async def abort(self) -> None:
-        """See `Pool.abort`. What is in flight on a session of the caller's goes on."""
+        """See `Pool.abort`. Requests on the caller's session go on."""
         await super().abort()
         if self.loop.is_closed():
-            # Nothing ends there any more, so whoever has the transport must not keep it.
+            # The loop is closed, so these attempts never end. They must not keep the transport alive.
             self.attempts.clear()
             self.connections.clear()
         if self.owned:
             for task, attempt in tuple(self.attempts.items()):
                 attempt.end(task)
-            # RuntimeError: nothing of a loop that stands still can be waited for. It closes them when it goes on.
+            # RuntimeError: a stopped loop can wait for nothing. It closes the connections when it goes on.
             with contextlib.suppress(TimeoutError, RuntimeError):
-                # A peer that reads nothing must not hold us up: aiohttp waits until it has taken what was written.
+                # A peer that reads nothing must not block us: aiohttp waits until the peer has read what was written.
                 async with asyncio.timeout(_PARTING):
                     await self.session.close()
 

@@ -1,7 +1,7 @@
-"""One connection: writes a request, and reads its response.
+"""One connection: it writes requests, and reads their responses.
 
-Head and chunks have to match the grammar of RFC 9112 in full, without what the RFC only tolerates, so that no two
-parsers can read them differently.
+Heads and chunks must match the grammar of RFC 9112 in full, without the exceptions that the RFC tolerates, so that no
+two parsers can read them differently.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from paymentsdk._headers import Headers
 from paymentsdk.transports._pool import unread_on, words_of_system
 from paymentsdk.transports.base import CASELESS, Response, SendFailed, too_long
 
-#: The most bytes of a head, with the interim responses before it.
+#: The most bytes of a head, including the interim responses before it.
 MAX_HEAD = 64 * 1024
-#: RFC 9112, 2 to 5: a status line, and fields with a name, a colon right behind it, and a value on one line. Nothing
-#: that was matched is looked at again (`*+`).
+#: RFC 9112, 2 to 5: a status line, and fields with a name, a colon without a blank before it, and a value on one line.
+#: The pattern does not backtrack (`*+`).
 _REASON = rb"(?: [\t -~\x80-\xff]*+)?\r\n"
 _FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n"
 _HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])" + _REASON + rb"(?:" + _FIELD + rb")*\r\n")
-#: Such a head of a final response with one length, and no other field that says where the response ends.
+#: A usual head: a final response with one length, and no other field that decides where the response ends.
 _OTHERS = rb"(?:(?!(?i:connection|content-encoding|content-length|transfer-encoding):)" + _FIELD + rb")*+"
 _USUAL_HEAD = re.compile(
     rb"HTTP/1\.1 (?!204|304)([2-5][0-9][0-9])"
@@ -33,20 +33,20 @@ _USUAL_HEAD = re.compile(
     + _OTHERS
     + rb"\r\n"
 )
-#: The fields that say where a response ends, and whether another may follow, in a head in lower case.
+#: The fields that decide where a response ends and whether another may follow, in a head in lower case.
 _FRAMING = re.compile(rb"\n(connection|content-encoding|content-length|transfer-encoding):([^\r]*)")
-#: What a head may begin with: other bytes are rejected without waiting for the end of a line that may never come.
+#: The beginning of every head: other bytes are rejected immediately, since the end of the line may never come.
 _BEGINNING = b"HTTP/1."
 _BARE_LF = re.compile(rb"(?<!\r)\n")
-#: More digits are no length, and `int` would take its time with them.
+#: A longer number is not a length, and would slow `int` down.
 _LONGEST_NUMBER = 18
 _END = b"\r\n\r\n"
-#: RFC 9112, 7.1: the size of a chunk in bare hex digits, and perhaps extensions. The second is behind another chunk.
+#: RFC 9112, 7.1: the size of a chunk in bare hex digits, with optional extensions. `_NEXT_SIZE` follows a chunk.
 _SIZE_LINE = rb"([0-9A-Fa-f]{1,16})(?:[\t ]*;[\t -~\x80-\xff]*+)?\r\n"
 _FIRST_SIZE, _NEXT_SIZE = re.compile(_SIZE_LINE), re.compile(rb"\r\n" + _SIZE_LINE)
 #: The trailer, which ends with an empty line.
 _TRAILER = re.compile(rb"(?:" + _FIELD + rb")*+\r\n")
-#: What each may begin with: a whole line that is something else is rejected without waiting for more.
+#: The beginnings of incomplete lines: a complete line that does not match is rejected immediately.
 _BEGINNINGS = {
     _FIRST_SIZE: re.compile(rb"[^\n]*+"),
     _NEXT_SIZE: re.compile(rb"\r?|\r\n[^\n]*+"),
@@ -54,14 +54,14 @@ _BEGINNINGS = {
 }
 #: The most bytes of a size with its extensions, and of a trailer.
 _LONGEST_LINE = 8 * 1024
-#: A response in chunks may have so many bytes of framing, and one more for so many bytes of its body: chunks of a byte
+#: A response in chunks may have so many bytes of framing, plus one for every two bytes of its body: chunks of one byte
 #: each would take a second for a few megabytes.
 _MOST_FRAMING, _BYTES_PER_FRAMING = 512 * 1024, 2
-#: Statuses below are interim: another head follows.
+#: Responses with lower statuses are interim: another head follows.
 _FINAL = 200
 _SWITCHING = 101
 _NO_CONTENT = 204
-#: Responses with these statuses have no body: that, and 304.
+#: Responses with these statuses have no body.
 _BODILESS = frozenset({_NO_CONTENT, 304})
 
 
@@ -73,7 +73,7 @@ def _field_start(name: str) -> bytes:
 class ResponseHeaders(Mapping[str, str]):
     """Header fields of a response, looked up in the bytes of its head, under any spelling of their names.
 
-    Of a field that came more than once, the first counts. Bytes that are not UTF-8 are surrogates in the value.
+    If a field came more than once, the first counts. Bytes that are not UTF-8 are surrogates in the value.
     """
 
     __slots__ = ("_head", "_lower")
@@ -84,7 +84,7 @@ class ResponseHeaders(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         start = _field_start(name)
-        if not self._lower:  # Most responses are never asked for a field.
+        if not self._lower:  # For most responses, no field is ever read.
             self._lower = self._head.lower()
         at = self._lower.find(start)
         if at < 0 or ":" in name:
@@ -114,14 +114,14 @@ class Chunks:
     def __init__(self, body: list[bytes], most: int) -> None:
         self._body = body
         self._most = most
-        #: The bytes of the body and of its framing so far, and those that the chunk still has to have.
+        #: The bytes of the body so far, the bytes of its framing so far, and the missing bytes of the current chunk.
         self._size = self._framing = self._left = 0
         self._expected = _FIRST_SIZE
         self._unread = b""
         self.has_surplus = False
 
     def read(self, data: bytes) -> bool:
-        """Take in a part of the response; return whether it is whole. Bytes behind its end are surplus.
+        """Read a part of the response; return whether the response is complete. Bytes after its end are surplus.
 
         Raises:
             SendFailed: The chunks are malformed, too small, or have too many bytes.
@@ -156,7 +156,7 @@ class Chunks:
             _refuse("its chunks are too small")
 
     def _wait(self, unread: bytes) -> bool:
-        """Keep what is not a whole line yet."""
+        """Keep the bytes of an incomplete line."""
         if len(unread) > _LONGEST_LINE:
             _refuse("its trailer, or an extension of a chunk, is too large")
         if _BEGINNINGS[self._expected].fullmatch(unread) is None:
@@ -166,7 +166,7 @@ class Chunks:
 
 
 class ConnectionResponse(Response, frozen=True):
-    """A response that knows which connection it came over."""
+    """A response that knows its connection."""
 
     connection: Connection | None = None
 
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, buffer: memoryview, release: Callable[[Connection], None], forget: Callable[[Connection], None]
     ) -> None:
-        #: When it has been idle for too long, on the monotonic clock.
+        #: The end of its idle time, on the monotonic clock.
         self.idle_until: float = 0.0
         self._buffer = buffer
         self._release = release
@@ -194,35 +194,35 @@ class Connection(asyncio.BufferedProtocol):
         self._readable: Callable[[int], object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Learn how to write, and how to see what has arrived and not been read."""
+        """Keep the transport for writing, and the check for bytes that have arrived but are unread."""
         self.transport = cast(asyncio.Transport, transport)
         self._readable = unread_on(transport.get_extra_info("socket"))
 
     def is_usable(self, *, unread: bool = False) -> bool:
-        """Whether a request may go out: nobody has closed the connection, and nothing unsolicited has arrived.
+        """Return whether a request may be sent: the connection is open, and nothing unsolicited has arrived.
 
-        What the event loop has not read yet the system knows of: it would pass for the response to the next request.
-        Only the beginning of a TLS record, which asyncio has read and nobody can decrypt, nothing public shows.
-        With *unread*, there may be something.
+        The system knows of bytes that the event loop has not read yet. They would count as the response to the next
+        request. Only the beginning of a TLS record is not noticed: asyncio has read it, it cannot be decrypted yet, and
+        no public API shows it. With *unread*, unread bytes are allowed.
         """
         readable = self._readable
         return not (self._closed or readable is None or self.transport.is_closing() or (not unread and readable(0)))
 
     def discard(self) -> None:
-        """Start no further request on it. One that has started fails: the next response would be taken for its own."""
+        """Start no further request on it. A request that has started fails: the next response is not its own."""
         if self._waiting is None:
             self.close()
         else:
             self.abort(SendFailed("the connection delivered the response to another request"))
 
     def close(self) -> None:
-        """Close it, and let what was written go out."""
+        """Close it after writing the rest of the request."""
         self._let_go()
         if self._readable is not None:
             self.transport.close()
 
     def abort(self, error: SendFailed | None = None) -> None:
-        """Close it now, with *error* as the outcome of its request. Without one, nobody waits for that any more."""
+        """Close it now, with *error* as the outcome of its request; without *error*, the request was abandoned."""
         waiting, self._waiting = self._waiting, None
         self._let_go()
         if self._readable is not None:
@@ -231,11 +231,11 @@ class Connection(asyncio.BufferedProtocol):
             waiting.set_exception(error)
 
     def cancel(self, waiting: asyncio.Future[Response]) -> None:
-        """Close it if the response that *waiting* stands for has not come."""
+        """Close it if the response of the future *waiting* has not come."""
         if self._waiting is waiting:
             self.abort()
         elif waiting.done() and not waiting.cancelled():
-            waiting.exception()  # Seen: or asyncio would log that nobody has.
+            waiting.exception()  # Otherwise asyncio would log that it was never retrieved.
 
     def _let_go(self) -> None:
         """Give its place back, once."""
@@ -244,13 +244,13 @@ class Connection(asyncio.BufferedProtocol):
             self._forget(self)
 
     def eof_received(self) -> None:
-        """Note that the server sends no more; this ends a body that has neither a length nor chunks."""
+        """The server sends nothing more. This ends a body that has neither a length nor chunks."""
         if self._waiting is not None and self._head and self._size < 0 and self._chunks is None:
             self._keep = False
             self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request that waits for its response, if any."""
+        """Fail the request that waits for its response, if there is one."""
         if exc is not None:
             reason = f"the connection broke{words_of_system(exc)}"
         elif self._head or self._partial:
@@ -264,8 +264,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Response]:
         """Write *message*, the bytes of a request, on the running *loop*; return the future of the response.
 
-        The response has no body if the request is a HEAD, *head*, else *most* bytes at most. With *keep*, another
-        request may follow.
+        The response has at most *most* bytes of body. With *head* (a HEAD request), it has no body. With *keep*,
+        another request may follow.
         """
         self._without_body = head
         self._most = most
@@ -277,25 +277,25 @@ class Connection(asyncio.BufferedProtocol):
         return waiting
 
     def _begin(self) -> None:
-        """Forget what is left of a response that came in parts."""
+        """Reset the state of a response that came in parts."""
         self._begun = False
         self._head = self._partial = b""
-        #: The bytes that the body has; -1 if the head does not say.
+        #: The length of the body; -1 if the head does not have it.
         self._size: int = -1
-        #: The bytes of the heads, and then of the body.
+        #: The bytes of the heads, and later of the body.
         self._received = 0
         self._body: list[bytes] = []
         self._chunks: Chunks | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Lend the buffer of the pool, of any size: what was read is taken out before another connection reads."""
+        """Return the shared buffer: its bytes are copied before another connection reads."""
         del sizehint
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read a part of the response; nearly always it is all of it, with a length, and takes this frame alone."""
+        """Read a part of the response; usually it is a whole response with a length, and needs only this frame."""
         if self._waiting is None:
-            self.abort()  # Nobody has asked for it, and what comes after it would be shifted.
+            self.abort()  # It is unsolicited, and later responses would be shifted.
             return
         data = bytes(self._buffer[:nbytes])
         if not self._begun and not self._without_body and (match := _USUAL_HEAD.match(data)) is not None:
@@ -314,8 +314,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._finish()
 
     def _read_head(self, data: bytes) -> bytes | None:
-        """Read heads up to the final one; return what follows that, or `None` as long as it is not complete."""
-        unread = 0  # Up to there no head ends: one that comes byte by byte is searched once.
+        """Read heads up to the final one; return the bytes after it, or `None` while it is incomplete."""
+        unread = 0  # No head ends before this position; so a slow head is searched only once.
         if self._partial:
             unread = max(0, len(self._partial) - len(_END))
             data = self._partial + data
@@ -326,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             match = _HEAD.fullmatch(head)
             if match is None:
                 _refuse("its head is malformed")
-            # One bound for all heads: interim ones without end are none better.
+            # One limit for all heads, since interim heads can go on without end.
             self._received += end
             if self._received > MAX_HEAD:
                 _refuse("its head is too large")
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     def _read_framing(self, head: bytes) -> None:
-        """Find out from the *head* where the response ends."""
+        """Read from the *head* where the response ends."""
         self._head = head
         fields: dict[bytes, bytes] = {}
         for name, value in _FRAMING.findall(head.lower()):
@@ -367,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         if fields.get(b"content-encoding", b"") not in {b"identity", b""}:
             raise SendFailed("the response is compressed, which was not asked for", permanent=True)
         if self._without_body or self._status in _BODILESS:
-            # HEAD and 304 have the length of what they are about; a 204 with one may be followed by anything.
+            # HEAD and 304 have the length of the resource. A 204 with a length may be followed by anything.
             self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
             self._size = 0
         elif coding is not None:
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise too_long(self._most)
 
     def _read_body(self, data: bytes) -> bool:
-        """Take in a part of a body that has a length, or ends with its connection; return whether it is whole."""
+        """Read a part of a body with a length, or that ends with its connection; return whether it is whole."""
         self._body.append(data)
         self._received += len(data)
         if self._size < 0 and self._received > self._most:
@@ -386,26 +386,26 @@ class Connection(asyncio.BufferedProtocol):
         return self._received >= self._size >= 0
 
     def _finish(self) -> None:
-        """Hand over a response that came in parts."""
+        """Deliver a response that came in parts."""
         self._keep = self._keep and not self._has_surplus()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._received > self._size >= 0:
             body = body[: self._size]
-        self._body.clear()  # The chunk reader has it as well, and may be kept for as long as the connection.
+        self._body.clear()  # The chunk reader shares the list, and may live as long as the connection.
         self._deliver(self._status, self._head, body)
 
     def _deliver(self, status: int, head: bytes, body: bytes) -> None:
-        """Hand over the response, and then the connection to the pool, unless it has to be closed.
+        """Deliver the response, and then return the connection to the pool, unless it must be closed.
 
-        In this order, so that whoever waits for the response can discard the connection before its next request.
+        In this order, the caller that waits for the response can discard the connection before its next request.
         """
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
         self._reused = True
         if self.transport.get_write_buffer_size():
-            # The server may not have taken the request yet: the next would wait behind it, and the end of the
-            # connection for as long as the server likes.
+            # The server may not have read the whole request yet. The next request would wait behind it, and closing the
+            # connection would wait for the server.
             self.abort()
         elif self._keep:
             self._release(self)
@@ -413,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _has_surplus(self) -> bool:
-        """Whether more has arrived than the response."""
+        """Return whether more bytes have arrived than the response has."""
         return self._received > self._size if self._chunks is None else self._chunks.has_surplus
 
 

@@ -1,4 +1,4 @@
-"""What both transports of this package do alike: a pool on one event loop, the queue for its places, and its end."""
+"""The common parts of both transports: a pool on one event loop, the queue for its places, and its end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weakref import WeakSet
 from paymentsdk.errors import ClientClosed
 from paymentsdk.transports.base import UNSENT, PoolFull
 
-#: Connections at a time. aiohttp's own 100 makes a busy service wait for a place; much more would come near the 1,024
-#: files that many systems let a process open.
+#: The most connections. aiohttp's 100 makes a busy service wait for a place; many more would come near the 1,024 files
+#: that many systems allow a process to open.
 POOL_SIZE = 500
-#: Where the host of a URL can begin at the latest: the path comes after.
+#: The path of a URL begins after this position, as the host comes first.
 HOST_BEGINS = len("https://")
-#: A request of more bytes may not have left this machine when its response comes: the next cannot follow it.
+#: A larger request may not have left this machine when its response comes, so no other request may follow it.
 LARGE = 64 * 1024
 #: The most bytes of one read.
 _READ = 64 * 1024
@@ -34,10 +34,10 @@ P = TypeVar("P", bound="Pool[Any]")
 
 
 class Pool(Generic[C]):
-    """The connections of one transport on one event loop, and a place for each request, given out in turn.
+    """The connections of one transport on one event loop, and a place for each request, in turn.
 
-    A request that gives a place back does not pass those that wait. Where a connection goes to whoever asks first, few
-    tasks that send one request after the other keep all others out.
+    A request that gives a place back does not overtake the waiting ones. If connections went to the first that asks, a
+    few tasks that send one request after the other would keep all others out.
     """
 
     #: All pools of this process.
@@ -45,32 +45,32 @@ class Pool(Generic[C]):
 
     def __init__(self, limit: int) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        #: The same, until the pool is closed, or a child is forked: a request has to look at one attribute.
+        #: The same loop, until the pool is closed or a child is forked: a request then checks only one attribute.
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
         self.inherited: bool = False
         self.closed: bool = False
         self.connections: set[C] = set()
         self.limit: float = limit or inf
         self._taken = 0
-        #: The requests that wait for a place, in the order in which they came.
+        #: The requests that wait for a place, in order of arrival.
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._emptied = asyncio.Event()
-        #: Closes the connections when the event loop ends: after that nobody can.
+        #: Closes the connections when the event loop ends: later it is impossible.
         self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
 
     def enter(self) -> bool:
-        """Take a place for a request, if there is one: then nobody waits for it."""
+        """Take a place for a request if one is free, and no request waits for it."""
         if self._taken >= self.limit:
             return False
         self._taken += 1
         return True
 
     async def wait(self, within: float | None) -> float | None:
-        """Wait for a place for at most *within* seconds; return the seconds that remain to connect in.
+        """Wait for a place for at most *within* seconds; return the seconds that are left to connect.
 
         Raises:
-            PoolFull: There was none in time.
+            PoolFull: No place became free in time.
             ClientClosed: The pool was closed meanwhile.
         """
         place = self.loop.create_future()
@@ -81,7 +81,7 @@ class Pool(Generic[C]):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.cancelled():
-                self.leave()  # It was given a place all the same.
+                self.leave()  # It got a place at the same moment.
             if isinstance(error, asyncio.CancelledError):
                 setattr(error, UNSENT, True)
                 raise
@@ -101,7 +101,7 @@ class Pool(Generic[C]):
         if self._waiting:
             self._serve_next()
         if self.usable_on is None and not self._taken:
-            self._emptied.set()  # Closing goes on.
+            self._emptied.set()  # `close` waits for this.
 
     def _serve_next(self) -> None:
         for place in self._waiting:
@@ -113,12 +113,12 @@ class Pool(Generic[C]):
                 return
 
     async def close_with_loop(self, drain: float) -> None:
-        """Close all connections in that way when the event loop ends, if nobody has done it by then."""
+        """Close all connections like `close` when the event loop ends, unless they are closed before."""
         self._end = self._until_the_end(drain)
-        await anext(self._end)  # Which does not wait.
+        await anext(self._end)  # This does not wait.
 
     async def _until_the_end(self, drain: float) -> AsyncGenerator[None, None]:
-        """Wait for the event loop to end, which closes the generators that it has begun."""
+        """Wait for the event loop to end: it closes the generators that it has begun."""
         try:
             yield
         finally:
@@ -138,19 +138,19 @@ class Pool(Generic[C]):
             await self.abort()
 
     async def abort(self) -> None:
-        """Close all connections now; the requests on them fail, and those that wait learn that nothing was sent."""
+        """Close all connections now; their requests fail, and for waiting requests nothing was sent."""
         self.closed, self.usable_on = True, None
         if self._end is not None:
             await self._end.aclose()
-        with suppress(RuntimeError):  # Nobody waits on an event loop that is closed.
-            self._emptied.set()  # Requests can be lost from here on: to close it once more waits for none.
+        with suppress(RuntimeError):  # No task waits on a closed event loop.
+            self._emptied.set()  # Requests may never end from here on, so closing again waits for none.
             for place in tuple(self._waiting):
                 if not place.done():
                     place.set_result(None)
 
 
 class PooledTransport(Generic[P]):
-    """A transport whose connections are opened by its first request, and belong to that event loop and process."""
+    """A transport whose connections belong to the event loop and the process of its first request."""
 
     def __init__(self, new_pool: Callable[[], P], drain: float) -> None:
         self._new_pool = new_pool
@@ -160,22 +160,22 @@ class PooledTransport(Generic[P]):
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open, in use or idle; 0 with a session of the caller's, whose pool is its own."""
+        """The number of open connections, in use or idle; 0 with your own session."""
         return 0 if self._pool is None else len(self._pool.connections)
 
     async def aclose(self) -> None:
-        """Reject new requests, give those in flight `drain` seconds to end, and close the connections.
+        """Reject new requests, give requests in flight `drain` seconds to end, and close the connections.
 
-        A request that has not ended by then fails; one that still waits for a connection was not sent, and says so.
-        Closing twice is allowed. A session of the caller's stays open, and what is still in flight on it goes on. In a
-        child that was forked meanwhile, the connections are left to its parent.
+        A request that has not ended by then fails. A request that still waits for a connection fails as not sent.
+        Closing twice is allowed. Your own session stays open, and its requests go on. In a child process that was
+        forked meanwhile, the connections are left to its parent.
 
         Raises:
-            ClientClosed: The connections belong to another event loop, which still runs: close the transport there.
+            ClientClosed: The connections belong to another event loop that still runs: close the transport there.
         """
         self._closed, pool = True, self._pool
         if pool is None or pool.inherited:
-            return  # Parent and child have one selector: to close a connection here would take it from the parent.
+            return  # Parent and child share a selector: closing here would take it from the parent.
         if pool.loop is asyncio.get_running_loop():
             await pool.close(self._drain)
         elif pool.loop.is_running():
@@ -185,18 +185,18 @@ class PooledTransport(Generic[P]):
             await pool.abort()
 
     async def _bind(self) -> P:
-        """Open a pool on the running event loop, or say why there can be none."""
+        """Open a pool on the running event loop, or raise if that is impossible."""
         if self._closed:
             raise ClientClosed("the transport is closed")
         former, loop = self._pool, asyncio.get_running_loop()
         if former is not None:
             if former.inherited:
-                # Both would write on the same connections, and read the responses to each other.
+                # Both processes would write on the same connections, and read each other's responses.
                 raise of_another_process()
             if former.loop is not loop and not former.loop.is_closed():
                 raise ClientClosed("the connections belong to another event loop: use one client per loop")
         pool = self._pool = self._new_pool()
-        if former is None or former.loop is not loop:  # Else the loop ends, and what ends with it still makes requests.
+        if former is None or former.loop is not loop:  # Otherwise the loop is ending, and its last tasks send requests.
             await pool.close_with_loop(self._drain)
             if former is not None:
                 await former.abort()
@@ -204,9 +204,9 @@ class PooledTransport(Generic[P]):
 
 
 def overslept(began: float, within: float | None) -> bool:
-    """Whether a wait took longer than *within* seconds by the wall clock, since it *began*.
+    """Return whether a wait that *began* then took longer than *within* seconds by the wall clock.
 
-    While a machine is suspended, timers stand still: it may wake up a day later, when an idempotency key is forgotten.
+    Timers stop while a machine is suspended: it may wake up a day later, when an idempotency key is forgotten.
     """
     return within is not None and time.time() - began > within
 
@@ -220,26 +220,26 @@ def of_another_process() -> ClientClosed:
 
 
 def shared_buffer() -> memoryview:
-    """Return what all connections of a pool read into, one after the other.
+    """Return the buffer that all connections of a pool read into, one after the other.
 
-    asyncio would ask the system for 256 KiB at each read.
+    By default, asyncio asks the system for 256 KiB at each read.
     """
     return memoryview(bytearray(_READ))
 
 
 def unread_on(wire: socket.socket | None) -> Callable[[int], object]:
-    """Return what says, called with 0, whether there are bytes on *wire*, or its end, that nobody has read yet."""
+    """Return a function that is called with 0, and tells whether *wire* has unread bytes or its end."""
     if wire is not None and sys.platform == "win32":
         return lambda _: select.select([wire.fileno()], [], [], 0)[0]
     if wire is None or not hasattr(select, "poll"):
         return lambda _: None
-    poll = select.poll()  # Registered once: a new one per request costs more than the question.
+    poll = select.poll()  # Registered once: a new poll per request costs more than the check.
     poll.register(wire.fileno(), select.POLLIN)
     return poll.poll
 
 
 def words_of_system(error: BaseException | None) -> str:
-    """Return what the system says about *error*, in words that cannot hold anything of ours."""
+    """Return the system's description of *error*, which cannot hold any secret."""
     if isinstance(error, SSLError):
         words = error.verify_message if isinstance(error, SSLCertVerificationError) else error.reason
     elif isinstance(error, OSError) and not isinstance(error, socket.gaierror) and (error.errno or 0) > 0:
@@ -249,8 +249,8 @@ def words_of_system(error: BaseException | None) -> str:
     return f": {words}" if words else ""
 
 
-#: In a forked child, the pools of its parent. They are kept to the end: with the connections, which share their
-#: selector with the parent's, the parent would lose its own.
+#: In a forked child, the pools of its parent. They are kept until the end: freeing the connections, which share their
+#: selector with the parent's, would take it from the parent.
 _INHERITED: list[Pool[Any]] = []
 
 

@@ -1,6 +1,6 @@
-"""What crosses the seam between the engine and a transport.
+"""The interface between the engine and a transport.
 
-A transport moves one request and brings back one response. It does not retry, follow, log or decide: the engine does.
+A transport sends one request and returns one response. It does not retry, follow, log or decide: the engine does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from paymentsdk._headers import Headers
 
-__all__: list[str] = []  # Public at the top level, which is where to import them from.
+__all__: list[str] = []  # Public at the top level: import them from there.
 
 
 class Request(Struct, frozen=True):
@@ -22,33 +22,32 @@ class Request(Struct, frozen=True):
     method: str
     """The HTTP method, in capitals."""
     url: str
-    """The absolute URL, already percent-encoded; a transport sends it as it is."""
+    """The absolute URL, already percent-encoded. A transport sends it unchanged."""
     headers: Mapping[str, str] = {}
     """The header fields. They hold the bearer token, so `repr` leaves credentials out."""
     body: bytes = b""
-    """The exact bytes of the body; empty for none."""
+    """The exact bytes of the body. Empty for no body."""
     timeout: float = 30.0
     """Seconds that this attempt may take, from the wait for a connection to the last byte of the response. The caller
-    enforces it, by cancelling `send`."""
+    enforces it by cancelling `send`."""
     connect_timeout: float | None = None
-    """Seconds of these that the wait for a connection may take, be it for a place in the pool or for a new one. The
-    transport enforces it, by the wall clock, too: timers stand still while a machine is suspended. `None` for no
-    separate bound."""
+    """The part of these seconds that the wait for a connection may take, from the pool or a new one. The transport
+    enforces it, also by the wall clock: timers stop while a machine is suspended. `None` for no separate limit."""
     fresh: bool = False
-    """Use a connection that no earlier request has used. Set where a resend is not safe, since the server can close
-    a kept-alive connection at the very moment it is used."""
+    """Use a connection that no earlier request has used. Set if a resend is not safe, since the server can close a
+    kept-alive connection at the moment when it is used."""
     max_response: int = 8 * 1024 * 1024
-    """The most bytes that the body of the response may have."""
+    """The most bytes of the response body."""
     operation: str | None = None
-    """The name of the operation (`"orders.create"`); `None` for a request that the engine has not made. This and
-    what follows are for wrappers: none of it is sent."""
+    """The name of the operation (`"orders.create"`). `None` for a request that the engine has not made. This field and
+    the next two are for wrappers, and are not sent."""
     attempt: int = 1
-    """Which attempt of its call this is, counted from 1."""
+    """The number of this attempt in its call, counted from 1."""
     account: str | None = None
-    """The name of the account whose token it carries; `None` for none."""
+    """The name of the account whose token it carries. `None` without an account."""
 
     def __repr__(self) -> str:
-        # Bodies hold payer tokens and client secrets; their size is all that a log needs.
+        # Bodies hold payer tokens and client secrets; a log only needs their size.
         return f"Request({self.method} {self.url}, headers={Headers(self.headers)!r}, body=<{len(self.body)} bytes>)"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
@@ -59,16 +58,16 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """One response, read whole."""
+    """One complete response."""
 
     status: int
-    """The HTTP status."""
+    """The HTTP status code."""
     headers: Mapping[str, str] = {}
     """The header fields, under any spelling of their names."""
     body: bytes = b""
-    """The body's bytes after transfer decoding."""
+    """The bytes of the body after transfer decoding."""
     reused: bool | None = None
-    """Whether its connection had carried a request before; `None` where the transport does not say."""
+    """Whether its connection had carried a request before. `None` if the transport does not say."""
 
     def __repr__(self) -> str:
         # The body of a token response is a token.
@@ -81,40 +80,40 @@ class Response(Struct, frozen=True):
         raise TypeError("a Response may hold credentials and cannot be pickled")
 
 
-#: Classes of header fields that find a name in any case by themselves; our transports add theirs.
+#: Mapping classes that find a name in upper or lower case; our transports add theirs.
 CASELESS: set[type] = set()
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the field *name*, in whatever case it came; bytes that are not valid text are replaced by `?`."""
+    """Return the field *name* in upper or lower case; bytes that are not valid text are replaced by `?`."""
     try:
         value = headers.get(name)
         if value is None and type(headers) not in CASELESS:
             size, lower = len(name), name.lower()
             for field in headers:
-                # Most differ in their length already: an observer has every response searched.
+                # Most differ in length, which is quick to compare: with an observer, every response is searched.
                 if len(field) == size and field.lower() == lower:
                     value = headers[field]
                     break
     except (AttributeError, TypeError):
-        # A transport of one's own has returned something else than a mapping of texts. Its response may still be an
-        # order, which must not be lost for that.
+        # A user's transport has returned something that is not a mapping of strings. Its response may still be an
+        # order, which must not be lost.
         return None
     if value is None:
         return None
-    text = str(value)  # Such a transport may return a number.
-    # A byte that is no UTF-8 comes as half a character, which no log could write.
+    text = str(value)  # A user's transport may return a number.
+    # A byte that is not UTF-8 arrives as half a surrogate pair, which no log could write.
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class SendFailed(Exception):  # noqa: N818 - a fixed public name
-    """A transport could not bring back a response.
+    """A transport could not return a response.
 
     Args:
-        reason: What went wrong, in words that hold no credential.
-        sent: ``False`` only when it is certain that no byte of the request left this machine.
-        permanent: Another attempt would fail in the same way (a certificate that does not verify, a response over the
-            size limit).
+        reason: What went wrong, without any credential.
+        sent: ``False`` only if it is certain that no byte of the request left this machine.
+        permanent: Whether another attempt would fail in the same way (a certificate that does not verify, a response
+            that is too large).
     """
 
     def __init__(self, reason: str, sent: bool = True, *, permanent: bool = False) -> None:  # noqa: FBT001, FBT002 - fixed
@@ -128,10 +127,10 @@ class SendFailed(Exception):  # noqa: N818 - a fixed public name
 
 
 class PoolFull(SendFailed):
-    """All connections of the pool were in use for as long as the request may wait; nothing was sent."""
+    """All connections of the pool stayed in use for as long as the request could wait; nothing was sent."""
 
 
-#: Marks a `CancelledError`: it came while the request waited for a place in the pool, so nothing was sent.
+#: Marks a `CancelledError` that came while the request waited for a place in the pool, so nothing was sent.
 UNSENT = "_paymentsdk_unsent"
 
 
@@ -141,53 +140,54 @@ def too_long(most: int) -> SendFailed:
 
 
 class Transport(Protocol):
-    """Carries requests. Any object with these two methods will do."""
+    """Sends requests: any object with these two methods."""
 
     async def send(self, request: Request) -> Response:
-        """Send *request* once and return the response, whatever its status.
+        """Send *request* once and return the response, whatever its status code.
 
         Raises:
-            SendFailed: With ``sent=False`` when nothing left the machine, with ``sent=True`` in every other case.
-            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
-                Cancellation passes through; nothing else is raised.
+            SendFailed: No response came: with ``sent=False`` if nothing left the machine, in every other case with
+                ``sent=True``.
+            ClientClosed: The transport is closed, or belongs to another event loop or process. Nothing was sent. A
+                cancellation passes through. No other exception is raised.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of every connection. Closing twice is allowed."""
+        """Close all connections. Closing twice is allowed."""
         ...
 
 
-#: A request that was written: its response, which fails with what `Transport.send` raises, and what gives its
-#: connection back, once. Called before the response has come, that breaks the connection off.
+#: A request that was written: its response, which fails like `Transport.send`, and a function that gives its connection
+#: back, once. Called before the response has come, the function closes the connection.
 Exchange: TypeAlias = tuple[Awaitable[Response], Callable[[], object]]
 
 
 @runtime_checkable
 class DirectTransport(Transport, Protocol):
-    """A transport that can write a request at once, with a head that it has prepared.
+    """A transport that can write a request immediately, with a head that it has prepared.
 
-    Both methods may decline with `None`: then the request goes through `send`. No `repr` and no pickle shows a head.
-    Where a subclass overrides `send` alone, all its requests go through that.
+    Both methods may decline with `None`: then the request goes through `send`. No `repr` and no pickle shows a head. If
+    a subclass overrides only `send`, all its requests go through `send`.
     """
 
     def prepare(self, request: Request, key_header: str | None) -> object | None:
-        """Return the head that all requests have in common, for `begin`.
+        """Return the head that all requests of an operation share, for `begin`.
 
         Args:
-            request: Has the base URL, and the header fields with the token.
-            key_header: The name of the header field of the idempotency key; `None` if none is sent.
+            request: A request with the base URL, and the header fields with the token.
+            key_header: The name of the idempotency key's header field. `None` if no key is sent.
         """
         ...
 
     def begin(
         self, head: object, target: str, key: str | None, body: bytes, loop: asyncio.AbstractEventLoop
     ) -> Exchange | None:
-        """Write a request on a connection that is idle, for the caller to await on *loop*.
+        """Write a request on an idle connection, and return its `Exchange`; the caller awaits it on *loop*.
 
         Args:
-            head: What `prepare` has returned.
-            target: The path below the base URL, in ASCII, with nothing in it that has to be quoted.
+            head: The return value of `prepare`.
+            target: The path below the base URL, in ASCII and already quoted.
             key: The value of the `key_header`, 1 to 64 visible ASCII characters.
             body: The bytes of the body.
             loop: The running event loop.
@@ -199,21 +199,20 @@ class DirectTransport(Transport, Protocol):
 class DiscardingTransport(Transport, Protocol):
     """A transport that can be told to stop using a connection. `discard` is optional: clients work without it.
 
-    The client looks for it once, when it is made. A wrapper around such a transport has to have the method as well,
-    and hand on the very response that the inner transport returned.
+    The client looks for `discard` once, when it is made. A wrapper around such a transport needs the method as well,
+    and must pass on the same response object that the inner transport returned.
     """
 
     def discard(self, response: Response) -> None:
-        """Start no further request on the connection that *response* came over.
+        """Start no further request on the connection of *response*.
 
-        Called when *response* is not the response to its request, or is an error response to a write that the contract
-        does not document: the responses that follow on that connection may belong to other requests as well. It is
-        called before the next step of whoever has sent the request, unless a wrapper waits in between. Fail a request
-        that has started on the connection meanwhile, as sent: it would take the next response for its own.
+        Called if *response* is not the response to its request, or is an undocumented error response to a write: later
+        responses on that connection may belong to other requests as well. It is called before the sender's next step,
+        unless a wrapper waits in between. If a request has started on the connection meanwhile, fail it as sent: it
+        would get the next response, which belongs to another request.
 
-        A response that the transport does not know is ignored. Must not wait and should not raise: what it raises is
-        dropped, as the outcome of the call does not depend on it. To find the connection, return from `send` an
-        instance of a subclass of `Response` with one more field; a `Response` is neither hashable nor weakly
-        referenceable.
+        Ignore a response that the transport does not know. Do not wait, and do not raise: an exception is dropped, as
+        the outcome of the call does not depend on it. To find the connection, let `send` return a subclass of
+        `Response` with one more field. A `Response` is neither hashable nor weakly referenceable.
         """
         ...

@@ -1,7 +1,7 @@
-"""The fast transport: an `asyncio.Protocol` of our own.
+"""The fast transport: it has its own `asyncio.Protocol`.
 
-This file sends a request, and opens, keeps and closes the connections for it. `_http11_connection` reads and writes one
-connection. `_pool` has the queue for connections, and their end.
+This file sends requests, and opens, keeps and closes their connections. `_http11_connection` reads and writes one
+connection. `_pool` has the queue for connections, and closes them.
 """
 
 from __future__ import annotations
@@ -33,64 +33,65 @@ from paymentsdk.transports._pool import (
 )
 from paymentsdk.transports.base import Exchange, Request, Response, SendFailed
 
-__all__: list[str] = []  # Public at the top level, which is where to import them from.
+__all__: list[str] = []  # Public at the top level: import them from there.
 
-#: What no line of a request may hold; a tab may stand in the value of a header field.
+#: Bytes that no line of a request may have; the value of a header field may have a tab.
 _CONTROLS = bytes({*range(32), 127} - {ord("\t")})
-#: Header fields that say how the request is framed, or whether its connection goes on: they are the transport's.
+#: Only the transport sets these header fields: they frame the request, or decide whether its connection goes on.
 _OWN_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"})
 
 #: A method, or the name of a header field (RFC 9110, 5.6.2).
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Methods whose requests have no `Content-Length` without a body.
+#: Methods without a `Content-Length` if the request has no body.
 _BODILESS = frozenset({"GET", "HEAD"})
-#: How a URL begins that leads to a server: its scheme, its host, and its port, if it names one.
+#: The beginning of a URL: the scheme, the host, and the optional port.
 _ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
 _PORTS_END = 2**16
-#: Seconds that a TLS connection gets to say good-bye.
+#: Seconds that a TLS connection has to shut down.
 _SHUTDOWN = 1.0
-#: Why there is no connection, and whether there never will be one. The first that fits counts.
+#: Why a connection failed, and whether every later one will fail. The first match counts.
 _FAILURES = (
     (tls.SSLCertVerificationError, "the server's certificate does not verify", True),
     (tls.SSLError, "the TLS handshake failed", False),
     (gaierror, "the host name was not resolved", False),
-    (ValueError, "the host name is malformed", True),  # Of the codec for host names.
+    (ValueError, "the host name is malformed", True),  # Raised by the codec for host names.
     (Exception, "no connection to the server", False),
 )
 
 
 class Http11Transport(PooledTransport["ConnectionPool"]):
-    """Carries requests over connections of its own, at less than half of the cost of a bare aiohttp session.
+    """Sends requests over its own connections, at less than half the cost of a bare aiohttp session.
 
-    It speaks HTTP/1.1 over TCP and TLS, one request at a time on each connection, and nothing else: for proxies,
-    traces or resolvers use `AiohttpTransport`. It follows no redirects, keeps no cookies, sends nothing twice, and
-    takes no compressed response. A request with `fresh`, or of more than 64 KiB, has a connection of its own. What
-    different parsers read differently is no response: a bare line feed, a blank in the name of a header field, a folded
-    field, two lengths, a length with chunks. If more bytes arrive than the response has, or anything arrives on an idle
-    connection, the connection is not used again. A surplus response that arrives once the next request is on its way
-    passes for the response to that, as with any client of HTTP/1.1.
+    It only speaks HTTP/1.1 over TCP and TLS, with one request at a time on each connection: for proxies, traces or
+    resolvers use `AiohttpTransport`. It follows no redirects, keeps no cookies, resends nothing, and accepts no
+    compressed response. A request with `fresh`, or of more than 64 KiB, uses a new connection.
 
-    The connections are opened by the first requests, and belong to their event loop and process. When that loop is
-    closed, the next one to use the transport begins with new connections. Over TLS, a response that has neither a
-    length nor chunks ends when its connection does, and may be cut off, since asyncio does not tell. Then it is not
-    valid JSON, and the engine does not trust it.
+    A response that parsers can read differently fails: with a bare line feed, a blank in the name of a header field, a
+    folded field, two lengths, or a length together with chunks. If more bytes arrive than the response has, or if
+    anything arrives on an idle connection, the connection is not used again. If a whole surplus response arrives after
+    the next request was sent, it counts as the response to that request, as with any HTTP/1.1 client.
 
-    The caller keeps `Request.timeout`, by cancelling `send`; the transport then closes the connection. The transport
-    keeps `Request.connect_timeout`, which covers the wait for a place in the pool, DNS, TCP and TLS.
+    The first requests open the connections, which belong to their event loop and process. Once that loop is closed, the
+    next loop that uses the transport begins with new connections. Over TLS, a response that has neither a length nor
+    chunks ends with its connection, and may be cut off, which asyncio does not report. Then it is not valid JSON, and
+    the engine does not trust it.
+
+    The caller enforces `Request.timeout` by cancelling `send`. The transport then closes the connection. The transport
+    enforces `Request.connect_timeout`, which covers the wait for a place in the pool, DNS, TCP and TLS.
 
     Args:
-        ssl: A context for https; by default one that trusts the authorities of the system. `False` checks no
-            certificate: for tests.
-        limit: Connections at a time, 500 by default, idle ones included; 0 is no limit. Requests beyond it wait in
+        ssl: A context for https. By default a context that trusts the system's authorities. `False` checks no
+            certificate: use it only for tests.
+        limit: The most connections, 500 by default, including idle ones. 0 for no limit. Requests beyond it wait in
             turn.
-        keepalive_timeout: Seconds after which an idle connection carries no further request, 15 by default; 0 keeps
-            none. It is closed when another becomes idle, or when it is its turn.
-        family: `socket.AF_INET` or `AF_INET6`, to connect to such addresses only.
-        drain: Seconds that requests in flight get to end when the transport is closed; 5 by default.
+        keepalive_timeout: Seconds after which an idle connection carries no further request, 15 by default. 0 keeps no
+            connection. It is closed when another becomes idle, or when it would be used.
+        family: `socket.AF_INET` or `AF_INET6`, to connect only to addresses of this family.
+        drain: Seconds that requests in flight get to end when the transport is closed. The default is 5.
 
     Raises:
-        RequestInvalid: An option is not what it must be.
+        RequestInvalid: An option is invalid.
     """
 
     def __init__(
@@ -112,8 +113,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         """See `paymentsdk.Transport`.
 
         Raises:
-            SendFailed: No response came that can be used.
-            ClientClosed: The transport is closed, or belongs to another event loop or process; nothing was sent.
+            SendFailed: No usable response came.
+            ClientClosed: The transport is closed, or belongs to another event loop or process. Nothing was sent.
         """
         loop, pool = asyncio.get_running_loop(), self._pool
         if pool is None or pool.usable_on is not loop:
@@ -126,7 +127,8 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         server = pool.servers.get(url[:end])
         if server is None:
             server = pool.servers[url[:end]] = _parse(url[:end])
-        # A view, since tracebacks show variables, but not what is behind a view; and no exception passes its frame.
+        # A view: tracebacks show variables, but not the bytes behind a view (CONTRIBUTING: frames). No exception passes
+        # here.
         fresh = request.fresh or len(request.body) > LARGE
         message = self._serialize(request, url[end:], server.host_field, fresh=fresh)
         if message is None:
@@ -192,9 +194,9 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             response.connection.discard()
 
     def _serialize(self, request: Request, target: str, host: str, *, fresh: bool) -> memoryview | None:
-        """Return the bytes of *request*; `None` if they would not be HTTP."""
+        """Return the bytes of *request*; `None` if they would not be valid HTTP."""
         names = tuple(request.headers)
-        if names != self._checked_names:  # Nearly always the same ones again.
+        if names != self._checked_names:  # Nearly always the same names.
             if not all(map(_NAME.fullmatch, names)) or not _OWN_FIELDS.isdisjoint(map(str.lower, names)):
                 return None
             self._checked_names = names
@@ -218,36 +220,36 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
 
 
 class PreparedHead(HiddenRepr, Struct, eq=False):
-    """The head of requests that differ in their target, their key and their body alone. It holds a token."""
+    """The head of requests that differ only in their target, their key and their body. It holds a token."""
 
     origin: str
     """The beginning of the URLs, up to the path."""
     start: bytes
-    """What comes before the target."""
+    """The bytes before the target."""
     fields: bytes
-    """What comes behind it, up to the value of the key, if the operation takes one."""
+    """The bytes after the target, up to the value of the key if the operation has one."""
     has_length: bool
-    """Whether the length of the body follows, also that of none."""
+    """Whether the length of the body follows, even if there is no body."""
     most: int
-    """The most bytes that the body of a response may have."""
+    """The most bytes of a response's body."""
 
 
 class Server(Struct, eq=False):
-    """A server that URLs lead to, with its connections."""
+    """A server, with its connections."""
 
     host: str
     port: int
     host_field: str
     """The value of the header field `Host`."""
     place: str
-    """Host and port, as failures name them."""
+    """Host and port, as failures show them."""
     secure: bool
     idle: deque[Connection] = field(default_factory=deque)
-    """The one that was used last is at the end: that end is taken from, so that those not needed grow old."""
+    """The connection that was used last is at the end, and is used next, so that unneeded connections grow old."""
 
 
 class ConnectionPool(Pool[Connection]):
-    """The connections of one transport on one event loop; see `Http11Transport` for its options."""
+    """The connections of one transport on one event loop; see `Http11Transport` for the options."""
 
     def __init__(
         self,
@@ -262,13 +264,13 @@ class ConnectionPool(Pool[Connection]):
         self._ssl = ssl
         self._family = family
         self._buffer = shared_buffer()
-        #: Those that there were requests to, by the beginning of their URLs.
+        #: The servers so far, by the beginning of their URLs.
         self.servers: dict[str, Server] = {}
-        #: Of those who connect; closing the pool ends them.
+        #: The timeouts of connections that are being opened; closing the pool ends them.
         self._bounds: set[asyncio.Timeout] = set()
 
     def take(self, server: Server) -> Connection | None:
-        """Return the idle connection that was used last, if there is one on which nothing has arrived since."""
+        """Return the idle connection that was used last, if nothing has arrived on it; `None` without one."""
         while server.idle:
             connection = server.idle.pop()
             if connection.is_usable() and time.monotonic() < connection.idle_until:
@@ -277,13 +279,13 @@ class ConnectionPool(Pool[Connection]):
         return None
 
     def end(self, connection: Connection, response: asyncio.Future[Response]) -> None:
-        """End a request: break its *connection* off if the *response* has not come."""
+        """End a request: abort its *connection* if the *response* has not come."""
         if not response.done() or response.cancelled():
             connection.cancel(response)
         self.leave()
 
     async def connect(self, server: Server, within: float | None) -> Connection:
-        """Open a connection in at most *within* seconds, for who has a place.
+        """Open a connection in at most *within* seconds, for a request that has a place.
 
         Raises:
             SendFailed: It could not be opened.
@@ -306,7 +308,7 @@ class ConnectionPool(Pool[Connection]):
                     ssl=context if server.secure else None,
                     ssl_shutdown_timeout=_SHUTDOWN if server.secure else None,
                 )
-            # A TLS connection may have a ticket to read; without TLS nothing comes before the request.
+            # A TLS connection may have a ticket to read; without TLS, nothing arrives before the request.
             if not connection.is_usable(unread=server.secure):
                 failure = SendFailed("the server closed the connection, or spoke, before the request", sent=False)
             elif overslept(began, within):
@@ -322,20 +324,20 @@ class ConnectionPool(Pool[Connection]):
             failure = closed_while_waiting()
         if failure is not None:
             connection.abort()
-            raise failure  # Outside the handler: the system's error is not its context.
+            raise failure  # Outside the handler: the system's error must not be its context.
         return connection
 
     def _make_room(self) -> None:
-        """Close the oldest idle connection where the limit has no room for another: idle ones count, too.
+        """Close the oldest idle connection if the limit leaves no room for another: idle connections count, too.
 
-        There is one then, since who asks has a place for a request.
+        An idle connection exists then, since the caller has a place for a request.
         """
         if len(self.connections) >= self.limit:
             oldest = [server.idle[0] for server in self.servers.values() if server.idle]
             min(oldest, key=lambda connection: connection.idle_until).close()
 
     def _release(self, server: Server, connection: Connection) -> None:
-        """Keep the *connection* to a *server*, whose request is done, and close those that were idle for too long."""
+        """Keep the *connection* to a *server* after a request, and close connections that were idle too long."""
         now = time.monotonic()
         while server.idle and server.idle[0].idle_until <= now:
             server.idle[0].close()
@@ -346,7 +348,7 @@ class ConnectionPool(Pool[Connection]):
             connection.close()
 
     def _forget(self, server: Server, connection: Connection) -> None:
-        """Take note that the *connection* to a *server* is closed."""
+        """Remove the closed *connection* to a *server*."""
         self.connections.discard(connection)
         with suppress(ValueError):
             server.idle.remove(connection)
@@ -356,9 +358,9 @@ class ConnectionPool(Pool[Connection]):
         await super().abort()
         for bound in () if self.loop.is_closed() else self._bounds:
             if not bound.expired():
-                bound.reschedule(self.loop.time())  # Their tasks are not to be cancelled: nobody has done so.
+                bound.reschedule(self.loop.time())  # The pool closes them, so their tasks must not be cancelled.
         for connection in tuple(self.connections):
-            # RuntimeError: nothing can be done on an event loop that is closed.
+            # RuntimeError: a closed event loop can do nothing.
             with suppress(RuntimeError):
                 connection.abort(SendFailed("the transport was closed"))
         await asyncio.sleep(0)  # Sockets are closed in the next turn of the event loop.
@@ -381,7 +383,7 @@ def _parse(origin: str) -> Server:
 
 
 def connect_error(error: Exception, server: Server, *, in_time: bool = True) -> SendFailed:
-    """Say why there is no connection, in words of the system, which hold nothing of the request."""
+    """Return the failure for a connection that could not be opened, in the system's words and without secrets."""
     if not in_time:
         return SendFailed(f"no connection in time ({server.place})", sent=False)
     reason, permanent = next((reason, permanent) for kind, reason, permanent in _FAILURES if isinstance(error, kind))
@@ -389,7 +391,7 @@ def connect_error(error: Exception, server: Server, *, in_time: bool = True) -> 
 
 
 def _flaw(request: Request) -> str:
-    """Say why *request* cannot be written as HTTP."""
+    """Return why *request* cannot be written as HTTP."""
     for name in request.headers:
         if name.lower() in _OWN_FIELDS:
             return f"the header field {name.title()} is up to the transport"
@@ -397,14 +399,14 @@ def _flaw(request: Request) -> str:
 
 
 def _with_path(url: str) -> str:
-    """Return *url* with a path, and without a fragment, which is not sent."""
+    """Return *url* with a path and without its fragment, which is not sent."""
     url = url.partition("#")[0]
     return url if "/" in url[HOST_BEGINS:] else f"{url}/"
 
 
 @cache
 def _context(*, verify: bool) -> tls.SSLContext:
-    """Return the context that all transports without their own have in common; making one takes 20 ms."""
+    """Return the context that all transports without their own context share; making one takes 20 ms."""
     context = tls.create_default_context()
     if not verify:
         context.check_hostname = False
