@@ -109,8 +109,8 @@ class ClientOptions(SharedOptions, total=False):
     """The credentials of many sellers, for `account`: a mapping or a function from the name of an account to an access
     token, a `TokenPair` or an auth scheme. Each name is looked up once."""
     journal: Journal | None
-    """Keeps the writes with a name (`once=`) after the process has ended. It is closed with the client. The default is no
-    journal."""
+    """Keeps the writes with a name (`once=`) after the process has ended. It is closed with the client. By default, there
+    is no journal."""
     flow: FlowControl | None
     """How to stay below the sellers' rate limits. By default, a 429 holds the other calls of its seller for a moment.
     The client and all its copies share this state."""
@@ -359,8 +359,8 @@ class PaymentsClient:
         """The operations that the client knows by name: the platform's, and `own_operations`."""
         from paymentsdk.resources import OPERATIONS
 
-        own = cast("tuple[Operation[object, object], ...]", self.own_operations)
-        return {**OPERATIONS, **{operation.name: operation for operation in own}}
+        additions = cast("tuple[Operation[object, object], ...]", self.own_operations)
+        return {**OPERATIONS, **{operation.name: operation for operation in additions}}
 
     def _copy(self, engine: Engine) -> Self:
         clone = object.__new__(type(self))

@@ -32,8 +32,8 @@ _USER_ID = re.compile(r"(?:APP_USR|TEST)-.+-([0-9]{1,20})\Z")
 
 def user_id(token: str | None) -> str | None:
     """Return the platform's user id in *token*, or `None` if it has none."""
-    found = None if token is None else _USER_ID.match(token)
-    return found and found[1]
+    match = None if token is None else _USER_ID.match(token)
+    return match and match[1]
 
 
 def _is_of_another_seller(token: str, before: str) -> bool:
@@ -155,8 +155,8 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     def secrets(self, body: object) -> list[str]:
         """Return the secrets of a request with *body*, which must not be shown."""
-        found = [*self.header_secrets, *(self.signature if self.token is None else [self.token])]
-        return [*found, *secrets_in(body)] if can_hold_secrets(body) else found
+        secrets = [*self.header_secrets, *(self.signature if self.token is None else [self.token])]
+        return [*secrets, *secrets_in(body)] if can_hold_secrets(body) else secrets
 
     def mask_request_id(self, response: Response, body: object) -> Response:
         """Return *response* with the request's secrets masked in its request id, which logs and errors show."""
@@ -169,8 +169,8 @@ class Credential(HiddenRepr, Struct, eq=False):
         masked_id = scrub(echoed.encode(errors=_NOT_TEXT), self.secrets(body)).decode(errors=_NOT_TEXT)
         if masked_id == echoed:
             return response
-        rest = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
-        return structs.replace(response, headers=Headers({**rest, "X-Request-Id": masked_id}))
+        fields = {name: value for name, value in response.headers.items() if name.lower() != "x-request-id"}
+        return structs.replace(response, headers=Headers({**fields, "X-Request-Id": masked_id}))
 
     async def obtain(self, runtime: Runtime, deadline: Deadline) -> None:
         """Obtain a token if none is at hand. The token stays `None` if the client has no way to get one.

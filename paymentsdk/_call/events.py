@@ -150,8 +150,8 @@ def report(call: ObservedCall[Any, Any], response: Response | None, failure: Fai
     attempt = _attempt_ended(call, response, failure, reason, since)
     level = logging.DEBUG if reason is None else logging.INFO
     if logger.isEnabledFor(level):
-        what = f"attempt {attempt.number}" if attempt.number else "no request"
-        _log(level, f"{what}: {reason or 'success'}", attempt)
+        label = f"attempt {attempt.number}" if attempt.number else "no request"
+        _log(level, f"{label}: {reason or 'success'}", attempt)
     notify(attempt, call.settings.observers)
 
 
@@ -185,13 +185,13 @@ def _attempt_ended(
 
 def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
     """Tell the observers that a request is about to be sent, and return the headers that they add."""
-    given: dict[str, str] = {}
+    headers: dict[str, str] = {}
     started = AttemptStarted(
-        **_facts(call), url=_address(call), number=call.attempts, queued=call.queued, headers=given
+        **_facts(call), url=_address(call), number=call.attempts, queued=call.queued, headers=headers
     )
     notify(started, call.settings.observers)
     added: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in headers.items():
         try:
             added |= check_headers({name: value}, reserved=call.operation.reserved_headers)
         except RequestInvalid as error:

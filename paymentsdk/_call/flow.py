@@ -218,7 +218,7 @@ class Flow:
         limiter = self._limiters.get(seller)
         if limiter is None:
             if len(self._limiters) >= self.MAX_LIMITERS:
-                idle = next((name for name, known in self._limiters.items() if known.is_idle), None)
+                idle = next((name for name, entry in self._limiters.items() if entry.is_idle), None)
                 self._limiters.pop(idle, None)
             now = self._now()
             adaptive = self._control.adaptive

@@ -58,11 +58,11 @@ class RateLimitGate(Struct, eq=False):
     rejected: int = 1
     """How many 429s in a row."""
 
-    def limited(self, sent_at: float, now: float, asked: float) -> None:
-        """Record a further 429 at *now*, for a request sent at *sent_at*. It *asked* for a pause of so many seconds."""
-        if asked > self.retry_after:
+    def limited(self, sent_at: float, now: float, pause: float) -> None:
+        """Record a further 429 at *now*, for a request sent at *sent_at*. It asks for a *pause* in seconds."""
+        if pause > self.retry_after:
             # A repeated Retry-After does not extend the pause: many servers always send the same number.
-            self.retry_after, self.open_at = asked, max(now + asked, self.open_at)
+            self.retry_after, self.open_at = pause, max(now + pause, self.open_at)
         if sent_at < self.limited_at:
             # This request was in flight when the gate closed: it only shows that the platform still rejects requests.
             self.blocked_until = max(self.blocked_until, now + HOLD)
@@ -204,12 +204,12 @@ class Limiter(Struct, eq=False):
 
     def limited(self, sent_at: float, now: float, retry_after: float) -> None:
         """Record a 429."""
-        asked = retry_after or NO_RETRY_AFTER
+        pause = retry_after or NO_RETRY_AFTER
         if self.gate is not None:
-            self.gate.limited(sent_at, now, asked)
+            self.gate.limited(sent_at, now, pause)
         elif self.estimate is None or sent_at >= self.estimate.since:  # Otherwise the rate was set after this request.
             self.served = self._rate_at_limit(now)
-            self.gate = RateLimitGate(now, now + HOLD, now + asked, asked)
+            self.gate = RateLimitGate(now, now + HOLD, now + pause, pause)
 
     def responded(self, sent_at: float, now: float, service: Service) -> None:
         """Record a response that is not a 429."""

@@ -48,13 +48,13 @@ class PlatformClock:
         date = header(headers, "Date")
         if date is None or (date == self._date and self._clock.monotonic() < self._next):
             return
-        if (shown := http_date(date)) is not None:
+        if (moment := http_date(date)) is not None:
             age = header(headers, "Age")
             seconds = (
                 int(age) if age is not None and age.isascii() and age.isdigit() and len(age) <= _MOST_DIGITS else 0
             )
             now = self.moment()
-            self._date, self._next, self._shown = date, now[0] + 1.0, shown.timestamp() + seconds
+            self._date, self._next, self._shown = date, now[0] + 1.0, moment.timestamp() + seconds
             self._ahead = self._shown - now[0], self._shown - now[1]
 
     def at(self, moment: Moment) -> float | None:

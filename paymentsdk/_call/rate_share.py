@@ -108,21 +108,21 @@ def _driver(path: str | os.PathLike[str]) -> Driver:
 
 def _take_slots(connection: Connection, wishes: Sequence[tuple[str, float, float, float | None]]) -> list[float | None]:
     """Take slots for all waiting calls, in one transaction."""
-    taken = list[float | None]()
+    delays = list[float | None]()
     names = sorted({name for name, _, _, _ in wishes})
     slots = {name: connection.fetch(_LOCK, name)[0] for name in names}
     # Read the server's clock after the wait for the rows. The clocks of machines differ.
     [(server_now,)] = connection.fetch("SELECT {now}")
-    for name, rate, longest, own in wishes:
-        now = server_now if own is None else own
+    for name, rate, longest, client_now in wishes:
+        now = server_now if client_now is None else client_now
         free = next_slot(slots[name][0], slots[name][1], now)
         ahead = free - now
         is_taken = ahead <= longest
         slots[name] = free + is_taken / rate, now
-        taken.append(ahead if is_taken else None)
+        delays.append(ahead if is_taken else None)
     for name, (free, taken_at) in slots.items():
         connection.fetch(_KEEP, free, taken_at, name)
-    return taken
+    return delays
 
 
 def next_slot(free: float, taken_at: float, now: float) -> float:

@@ -122,13 +122,13 @@ def _unexpected_type(operation: Operation[B, R], response: Response) -> str | No
 def _page_mismatch(page: PageShape, offset: object, value: object, anomalies: Sequence[Anomaly]) -> str | None:
     """Return why *value* cannot be the *page* at *offset*, or `None`."""
     expected_offset = offset if isinstance(offset, int) else 0
-    shown = page.read(value)
-    if shown.items is None:
+    fields = page.read(value)
+    if fields.items is None:
         # An offset that does not grow means that there are no more rows.
-        if shown.total is None and (shown.next_offset is None or shown.next_offset > expected_offset):
+        if fields.total is None and (fields.next_offset is None or fields.next_offset > expected_offset):
             return "the response is not a page: it has neither rows nor a total"
         # A walk would take a page without rows for the end.
         dropped = tuple(f"{anomaly.path}." for anomaly in anomalies if anomaly.dropped)
         if any(f"{place}.".startswith(dropped) for place in page.places(value)):
             return "the response is not a page: its rows cannot be read"
-    return None if shown.offset in (None, expected_offset) else f"the response is the page at offset {shown.offset}"
+    return None if fields.offset in (None, expected_offset) else f"the response is the page at offset {fields.offset}"

@@ -143,11 +143,11 @@ class Retries(Struct, Generic[R], eq=False):
 
     def _stop_or_pay(self, state: "RetryCallState") -> bool:
         """Return whether to stop; if not, take the cost of the next attempt from the budget."""
-        rest = state.upcoming_sleep
+        pause = state.upcoming_sleep
         if (
             self._number(state) >= self.policy.attempts
-            or self.clock.monotonic() + rest >= self.deadline
-            or self.history.key_lasts(self.clock) <= rest
+            or self.clock.monotonic() + pause >= self.deadline
+            or self.history.key_lasts(self.clock) <= pause
         ):
             return True
         # Last, so that the budget only pays for a retry that nothing else forbids.

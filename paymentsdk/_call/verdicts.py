@@ -140,10 +140,10 @@ def not_signed(error: Exception) -> Stopped:
 
 def _own(error: PaymentsError) -> PaymentsError:
     """Return a copy of *error* for one call: the same error may be raised to all calls that wait."""
-    own = copy(error.with_traceback(None))
-    if isinstance(own, APIError):
-        own.settled = False  # It was about the refresh.
-    return own
+    duplicate = copy(error.with_traceback(None))
+    if isinstance(duplicate, APIError):
+        duplicate.settled = False  # It was about the refresh.
+    return duplicate
 
 
 def cut_off(error: BaseException, reason: str, *, timed_out: bool = False) -> Failed:

@@ -45,12 +45,12 @@ def parse_error_response(operation: Operation[B, R], response: Response, secrets
     """
     # A user's transport may return a view of its buffer, and `raw` must be picklable.
     parsed, body = read_scrubbed(bytes(response.body), tuple(secrets))
-    outer: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
-    lists = _lists(outer)
+    members: dict[str, object] = parsed if isinstance(parsed, dict) else {"errors": parsed}
+    lists = _lists(members)
     details = tuple(_details(lists[0] if lists else (), operation.meanings))
-    code = next((detail.code for detail in details if detail.code), None) or _text(outer, *_OUTER_CODES)
+    code = next((detail.code for detail in details if detail.code), None) or _text(members, *_OUTER_CODES)
     # Every code in the body: a code that settles nothing may come before a code that says "in progress".
-    parts = chain([outer], *lists, [outer.get("details")])
+    parts = chain([members], *lists, [members.get("details")])
     all_codes = (_text(part, name) for part in parts for name in _OUTER_CODES)
     codes = tuple(dict.fromkeys(filter(None, (code, *all_codes))))
     if code == _SAYS_LITTLE:
@@ -107,10 +107,10 @@ def read_scrubbed(body: bytes, secrets: Sequence[str]) -> tuple[object, bytes]:
         return None, body
 
 
-def _lists(outer: Mapping[str, object]) -> list[list[object]]:
+def _lists(members: Mapping[str, object]) -> list[list[object]]:
     """Return the lists of entries in a body, the most specific first."""
-    values = [outer.get(name) for name in _LISTS]
-    if isinstance(fields := outer.get("details"), list):
+    values = [members.get(name) for name in _LISTS]
+    if isinstance(fields := members.get("details"), list):
         # `{code, message, details: [{field, message}]}`: the entries are about fields, the code is outside of them.
         values.append(fields)
     return [_entries(value)[:_MOST_ENTRIES] for value in values if value and isinstance(value, list | dict)]

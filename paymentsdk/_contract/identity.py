@@ -31,9 +31,9 @@ _Read: TypeAlias = Callable[[object], object]
 _Agrees: TypeAlias = Callable[[Any, Any], bool | None]
 
 
-def _equal(asked: object, echoed: object) -> bool | None:
+def _equal(sent: object, echoed: object) -> bool | None:
     # An empty string counts as unset. Not `in (None, "")`: comparing an amount with another type is slow.
-    return None if not echoed and type(echoed) is str else asked == echoed
+    return None if not echoed and type(echoed) is str else sent == echoed
 
 
 class Echo(Struct, frozen=True):
@@ -261,17 +261,17 @@ def compile_comparison(
         scope[f"agrees{i}"] = agrees = agreement(echo)
         of = echo.of or echo.member
         if of.startswith("{"):
-            wanted = [f"asked = path[{of[1:-1]!r}]"]
+            reading = [f"sent = path[{of[1:-1]!r}]"]
         else:
-            wanted = ["asked = None"] if echo.always is not None else list(_reading("asked", "body", of))
+            reading = ["sent = None"] if echo.always is not None else list(_reading("sent", "body", of))
         lines += [
             *_reading("echoed", "value", echo.member),
             "if echoed is not None:",
             "    try:",
-            *("        " + line for line in wanted),
+            *("        " + line for line in reading),
             # Written inline, as nearly all echoes are compared this way.
             "        same = " + _comparison(echo, agrees, f"agrees{i}"),
-            *(["        same = None if asked is None else same"] if of_entry else ()),
+            *(["        same = None if sent is None else same"] if of_entry else ()),
             "    except Exception as error:",
             f"        anomalies += (raised({echo.member!r}, error),)",
             "    else:",
@@ -288,10 +288,10 @@ def compile_comparison(
 def _comparison(echo: Echo, agrees: _Agrees, name: str) -> str:
     """Return the source that compares the requested value with the received value; *name* is *agrees* in the source."""
     if agrees is _equal:
-        return "asked == echoed if echoed or echoed.__class__ is not str else None"
+        return "sent == echoed if echoed or echoed.__class__ is not str else None"
     # Most lists agree and have one entry. Only if that is not clear immediately, the entries are compared.
     in_lists = echo.agrees is _equal and not echo.whole and "[]" in echo.member and "[]" in (echo.of or echo.member)
-    return ("True if asked == echoed and all(echoed) and echoed else " if in_lists else "") + f"{name}(asked, echoed)"
+    return ("True if sent == echoed and all(echoed) and echoed else " if in_lists else "") + f"{name}(sent, echoed)"
 
 
 def _raised(member: str, error: Exception) -> Anomaly:
@@ -309,18 +309,18 @@ def agreement(echo: Echo) -> _Agrees:
     if echo.whole or echo.fallback or not (asks_list or shows_list):
         return agrees
     if not shows_list:
-        return lambda asked, echoed: any(agrees(entry, echoed) is not False for entry in asked or ())
+        return lambda sent, echoed: any(agrees(entry, echoed) is not False for entry in sent or ())
     if asks_list:
         # The request sets it in no entry, but the response may still have it, as an empty text.
-        return lambda asked, echoed: _each_agrees(agrees, asked or [None] * len(echoed), echoed)
-    return lambda asked, echoed: _each_agrees(agrees, [asked] * len(echoed), echoed)
+        return lambda sent, echoed: _each_agrees(agrees, sent or [None] * len(echoed), echoed)
+    return lambda sent, echoed: _each_agrees(agrees, [sent] * len(echoed), echoed)
 
 
 @cache
 def reader(path: str) -> _Read:
     """Compile a function that reads *path*; it returns `None` if any part of the path is missing."""
     return cast(
-        "_Read", compile_function("value", [*_reading("found", "value", path), "return found"], {"UNSET": UNSET})
+        "_Read", compile_function("value", [*_reading("member", "value", path), "return member"], {"UNSET": UNSET})
     )
 
 
@@ -348,13 +348,13 @@ def _reading(name: str, of: str, path: str, depth: int = 0) -> Iterator[str]:
         yield f"            {name} = {entries}"
 
 
-def _each_agrees(agrees: _Agrees, asked: Sequence[object], echoed: Sequence[object]) -> bool | None:
+def _each_agrees(agrees: _Agrees, sent: Sequence[object], echoed: Sequence[object]) -> bool | None:
     """Return whether all present entries agree; `None` if they cannot tell."""
-    if len(asked) != len(echoed):
+    if len(sent) != len(echoed):
         return False
     agreed = None
-    for requested, entry in zip(asked, echoed, strict=True):
-        same = None if entry is None else agrees(requested, entry)
+    for value, entry in zip(sent, echoed, strict=True):
+        same = None if entry is None else agrees(value, entry)
         if same is False:
             return False
         agreed = same or agreed
