@@ -56,5 +56,5 @@ def _replaceable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"its folder takes no new file that could replace it as a whole ({error.strerror})"
-        raise OSError(error.errno, f"cannot write {path}: {reason}; name one in another folder") from None
+        reason = f"its folder allows no new file to replace it ({error.strerror})"
+        raise OSError(error.errno, f"cannot write {path}: {reason}; choose a file in another folder") from None

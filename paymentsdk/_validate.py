@@ -85,7 +85,7 @@ def check_seals(seal: Seal | None, unseal: Seal | None) -> None:
         TypeError: Only one of them is given.
     """
     if (seal is None) is not (unseal is None):
-        raise TypeError("give seal and unseal, or neither")
+        raise TypeError("pass both seal and unseal, or neither")
 
 
 def check_within(name: str, value: int, least: int, most: int) -> int:
@@ -167,7 +167,7 @@ def check_utf8(name: str, path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise RequestInvalid(name, f"{path} is not UTF-8, as a path has to be here") from None
+        raise RequestInvalid(name, f"{path} is not UTF-8, which a path must be here") from None
 
 
 def is_http(url: str) -> bool:

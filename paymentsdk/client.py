@@ -109,8 +109,8 @@ class ClientOptions(SharedOptions, total=False):
     """The credentials of many sellers, for `account`: a mapping or a function from the name of an account to an access
     token, a `TokenPair` or an auth scheme. Each name is looked up once."""
     journal: Journal | None
-    """Keeps the writes with a name (`once=`) after the process has ended. It is closed with the client. By default, there
-    is no journal."""
+    """Keeps the writes with a name (`once=`) after the process has ended. It is closed with the client. By default, the
+    client has no journal."""
     flow: FlowControl | None
     """How to stay below the sellers' rate limits. By default, a 429 holds the other calls of its seller for a moment.
     The client and all its copies share this state."""
@@ -251,7 +251,7 @@ class PaymentsClient:
         """
         settings = self._engine.settings
         if settings.accounts is None:
-            reason = "was not given to this client, but a program, a book or a record names an account"
+            reason = "is not set, but a program, a book or a record names an account"
             raise RequestInvalid("accounts", f"{reason}: use PaymentsClient(accounts=...), or --accounts FILE")
         settings = structs.replace(settings, auth=settings.accounts.auth(name), account=name)
         return self._copy(self._engine.copy(settings))
@@ -341,12 +341,12 @@ class PaymentsClient:
         """
         owner = cast("Caller", getattr(method, "__self__", None))
         if not hasattr(owner, "_engine"):
-            raise RequestInvalid("method", "is not of a client, a resource or a search, and has made no call")
+            raise RequestInvalid("method", "must be of a client, a resource or a search; nothing was called")
         recorder = Recorder(engine_of(owner), [])
         function = cast("Callable[..., Awaitable[T]]", getattr(method, "__func__"))  # noqa: B009 - type checkers
         value = await function(owner._copy(recorder), *args, **kwargs)  # noqa: SLF001 - what a `Caller` is
         if not recorder.results:
-            raise RequestInvalid("method", "has made no call, so there is no result")
+            raise RequestInvalid("method", "made no call, so it has no result")
         return structs.replace(cast("Result[T]", recorder.results[-1]), value=value)
 
     @property
@@ -499,7 +499,7 @@ class PaymentsClient:
         operations = dict(self.operations)
         for name, function in (look_up or {}).items():
             if name not in operations:
-                reason = f"names {name!r}, which is no operation of this client; one is orders.create"
+                reason = f"names {name!r}, which is not an operation of this client, such as orders.create"
                 raise RequestInvalid("look_up", reason)
             operations[name] = replace(operations[name], look_up=function)
         return operations
@@ -510,7 +510,7 @@ class PaymentsClient:
         from paymentsdk.journal._recovery import Recovery
 
         if self._journaling is None:
-            raise RequestInvalid("journal", "was not given to this client")
+            raise RequestInvalid("journal", "is not set: use PaymentsClient(journal=...)")
         observers = self._engine.settings.observers
         return Recovery(self._journaling, self._engine_of, operations, observers, backoff)
 

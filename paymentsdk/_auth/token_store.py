@@ -261,4 +261,4 @@ def check_pair(pair: TokenPair | None) -> None:
         RequestInvalid: *pair* is something else. The error does not show it.
     """
     if pair is not None and not isinstance(pair, TokenPair):
-        raise RequestInvalid("pair", "must be a TokenPair: of a Token, `token.pair()` makes one")
+        raise RequestInvalid("pair", "must be a TokenPair: `token.pair()` makes one of a Token")

@@ -56,7 +56,7 @@ def _check_seller(token: str | None, first: str | None) -> str | None:
     if first is None:
         return None if certain_user_id(token) is None else token
     if _is_of_another_seller(token, first):
-        raise RequestInvalid("access_token", "is of another seller than the one before")
+        raise RequestInvalid("access_token", "belongs to another seller than the token before")
     return first
 
 

@@ -218,10 +218,10 @@ class Engine:
         """
         if self._signer is not None:
             if self.settings.account is None:
-                raise RequestInvalid("account", "names the seller, as no token does: use client.account(name)")
+                raise RequestInvalid("account", "must name the seller if a signer is used: use client.account(name)")
             return self.settings.account
         if (seller := await self.user_id()) is None:
-            raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` stands on")
+            raise RequestInvalid("access_token", "does not end with the seller's user id, which `once` needs")
         return seller
 
     async def user_id(self) -> str | None:
@@ -241,7 +241,7 @@ class Engine:
                     return self._bearer.user_id
             if reads_left:
                 await self.runtime.read(self)
-        raise NotSent("there is no token: each token ended before it could be used")
+        raise NotSent("no token: each token expired before it could be used")
 
     async def learn_time(self) -> None:
         """Learn the platform's time with a read, unless a response has told it in the last 5 minutes.

@@ -74,7 +74,7 @@ class FlowControl(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.adaptive and not self.gate:
-            raise RequestInvalid("flow.gate", "must be True where flow.adaptive is")
+            raise RequestInvalid("flow.gate", "must be True if flow.adaptive is")
         check_within("flow.max_in_flight", self.max_in_flight, 1, _MAX_IN_FLIGHT)
         check_seconds("flow.max_wait", self.max_wait)
 

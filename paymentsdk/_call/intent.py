@@ -128,13 +128,13 @@ def make_intent(
         if (query or operation.query) and (filters := operation.query_encoder.encode(query or {})):
             target += f"?{filters}"
     if key is not None and not operation.keyed:
-        raise RequestInvalid("idempotency_key", f"{operation.name} takes none")
+        raise RequestInvalid("idempotency_key", f"{operation.name} takes no idempotency key")
     own_key = settings.idempotency_key if key is None and operation.keyed else key
     has_own_key = own_key is not None
     sent_before = None
     if first_sent_at is not None:
         if not has_own_key:
-            raise RequestInvalid("first_sent_at", "goes with the idempotency_key that was sent then")
+            raise RequestInvalid("first_sent_at", "needs the idempotency_key that was sent then")
         sent_before = _timestamp(first_sent_at, clock)
     final_key = None
     if own_key is not None:

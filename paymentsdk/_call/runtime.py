@@ -87,7 +87,7 @@ class Runtime:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
-            raise ClientClosed("a call needs a running event loop of asyncio; trio has none") from None
+            raise ClientClosed("a call needs a running event loop of asyncio; trio is not supported") from None
         if self.loop is not running:
             self._bind(running)
         return running

@@ -179,7 +179,7 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
             return cut_off(error, ran_out, timed_out=True)
         case asyncio.CancelledError() if not cancelled:
             # A task of the transport was cancelled. Raised here, it would end our task without a word about the money.
-            return Unanswered(reason="the transport raised CancelledError for no cancellation")
+            return Unanswered(reason="the transport raised CancelledError without a cancellation")
         case ClientClosed():
             return Unsent(reason=str(error), cause=_own(error), permanent=True)
         case Exception():

@@ -88,7 +88,7 @@ class Reports:
         anomaly = Anomaly(spell(place), value, reason.replace("{}", kind_of(value)), dropped=dropped)
         (self._kept if len(self._kept) < MOST_REPORTS else self._missed).append(anomaly)
         if self._missed and len(self._kept) + len(self._missed) > MOST_MISSING:
-            raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
+            raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are malformed")
 
     def all(self) -> tuple[Anomaly, ...]:
         """Return all reports."""

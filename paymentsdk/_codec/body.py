@@ -135,7 +135,7 @@ def _standard(value: object) -> object:
         case _:
             pass
     if standard is None:
-        expected = "expected a moment, got" if isinstance(value, datetime) else "there is no form for"
+        expected = "expected a moment, got" if isinstance(value, datetime) else "no JSON form for"
         raise TypeError(f"{expected} {type(value).__name__}")
     return standard
 
@@ -159,7 +159,7 @@ def _amount(value: object, *, above_zero: bool) -> object:
     except ValueError as error:
         raise RequestInvalid("", str(error)) from None
     if amount.is_signed() or (above_zero and not amount):  # "-0.00" is rejected, too.
-        raise RequestInvalid("", "must be above 0" if above_zero else "an amount is not negative")
+        raise RequestInvalid("", "must be above 0" if above_zero else "must not be negative")
     return amount
 
 

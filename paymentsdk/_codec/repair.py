@@ -133,9 +133,9 @@ class StructRepair:
             report(place, value, "a list of one stands for its object")
             return self.read(_entries(raw), place, report)
         if isinstance(place[-1], int) and (value is None or value in ("", [])):
-            report(place, value, "is no entry; dropped", dropped=True)
+            report(place, value, "is not an entry; dropped", dropped=True)
         else:
-            wrong = "its tag is that of nothing that may stand here" if isinstance(value, dict) else None
+            wrong = "its tag is unknown here" if isinstance(value, dict) else None
             report_mismatch(place, value, report, f"{wrong or 'expected an object, got {}'}; dropped")
         return []
 
@@ -335,7 +335,7 @@ def _list(info: inspect.ListType | inspect.VarTupleType, make: type[list[object]
             return make(rows)
         for i, entry in enumerate(entries):
             if begins(entry, b"n"):
-                report((place, i), None, "is no entry; dropped", dropped=True)
+                report((place, i), None, "is not an entry; dropped", dropped=True)
             elif (row := item(entry, (place, i), report)) is not None:
                 rows.append(row)
         return make(rows)
@@ -347,7 +347,7 @@ def _list_entries(raw: Raw, place: Place, report: Report, *, of_structs: bool) -
     """Return the entries of a value that should be a list; `None` if it cannot be read as a list."""
     if begins(raw, b"["):
         if of_structs and _NO_ROWS.match(raw):
-            raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are none")
+            raise DecodingError(f"more than {MOST_MISSING:,} entries of its lists are malformed")
         return _entries(raw)
     value = read_untyped(raw)
     if of_structs and value and begins(raw, b"{"):

@@ -49,7 +49,7 @@ def plain(moment: object) -> datetime:
         TypeError: The value is not a moment.
     """
     if (standard := plain_moment(moment)) is None:
-        raise TypeError(f"there is no form for {type(moment).__name__}")
+        raise TypeError(f"no JSON form for {type(moment).__name__}")
     return standard
 
 

@@ -78,15 +78,13 @@ class PageShape(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         positions = (self.offset or self.next_offset, self.page, self.cursor)
         if sum(position is not None for position in positions) > 1:
-            raise RequestInvalid(
-                "page", "names two of an offset, a page number and a cursor: a search is walked by one"
-            )
+            raise RequestInvalid("page", "names two of an offset, a page number and a cursor: name one")
         if (self.cursor is None) is not (self.next_cursor is None):
             raise RequestInvalid("page", "needs both of cursor, a filter, and next_cursor, a field of the response")
         if self.total is None and self.cursor is None:
             raise RequestInvalid("page.total", "is needed, unless the search is walked by cursor")
         if (self.page or self.cursor) and (self.created_until or self.immutable):
-            raise RequestInvalid("page", "has a window of creation, which is certified in a search by offset alone")
+            raise RequestInvalid("page", "has a window of creation, which needs a search by offset")
 
     def position_in(self, query: type | None) -> str | None:
         """Return the filter of *query* that requests a page; ``None`` for a search of one page."""
@@ -223,7 +221,7 @@ class Operation(Generic[B, R]):
         check_name(self.key_header, f"{self.name}.key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
-                f"{self.name}.key_header", f"cannot be {self.key_header}: that is set to something else"
+                f"{self.name}.key_header", f"cannot be {self.key_header}: the operation sets that to something else"
             )
         if self.result is bytes and self.accept == _JSON:
             object.__setattr__(self, "accept", "*/*")
@@ -257,7 +255,7 @@ class Operation(Generic[B, R]):
             except RequestInvalid as error:
                 raise RequestInvalid(f"{self.name}.page", error.reason) from None
         if not takes_offset(self.query) and (page.offset or page.next_offset):
-            reason = "names an offset, but `query` has no filter offset: without both, the search is of one page"
+            reason = "names an offset, but `query` has no filter offset: without both, the search has one page"
             raise RequestInvalid(f"{self.name}.page", reason)
         filters = getattr(self.query, "__annotations__", {})
         for position in (page.page, page.cursor, page.size if page.size != "limit" else None):
@@ -265,7 +263,7 @@ class Operation(Generic[B, R]):
                 reason = f"names the filter {position!r}, which `query` does not have"
                 raise RequestInvalid(f"{self.name}.page", reason)
         if page.position_in(self.query) != "offset" and "offset" in filters:
-            reason = "names another position than the filter offset of `query`: a search is walked by one"
+            reason = "names another position than the filter offset of `query`: name one"
             raise RequestInvalid(f"{self.name}.page", reason)
 
     @cached_property

@@ -159,15 +159,15 @@ class ErrorCode(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if type(self.status) is not int or self.status not in _REJECTIONS:
-            raise RequestInvalid("status", f"{self.status!r} is no status of a rejection, 400 to 599")
+            raise RequestInvalid("status", f"{self.status!r} is not the status of a rejection, 400 to 599")
         if self.kind in (Failure.NOT_SENT, Failure.NO_TRUSTED_RESPONSE):
-            raise RequestInvalid("kind", f"{self.kind.name} is not what a response can mean")
+            raise RequestInvalid("kind", f"{self.kind.name} is not a meaning of a response")
         if self.kind is not None and self.code == ANY_CODE and self.status in _ANYBODY:
             raise RequestInvalid("kind", f"needs a code: a gateway sends {self.status} as well")
         if self.settles and not can_settle(self.status, self.code):
             raise RequestInvalid("settles", f"{self.status} {self.code} can never settle a write")
         if self.settles and self.kind in _NEVER_SETTLE_KIND:
-            raise RequestInvalid("settles", f"{self.kind.name} says nothing of an earlier attempt at the write")
+            raise RequestInvalid("settles", f"{self.kind.name} says nothing about an earlier attempt at the write")
 
 
 _REJECTIONS = range(400, 600)

@@ -180,7 +180,7 @@ _FAILURES = (
     (aiohttp.ClientConnectorError, False, False, "no connection to the server"),
     (aiohttp.ConnectionTimeoutError, False, False, "no connection in time"),
     (aiohttp.ClientHttpProxyError, False, False, "the proxy refused to connect"),
-    (aiohttp.InvalidURL, False, True, "the URL, or that of the proxy, has no host"),
+    (aiohttp.InvalidURL, False, True, "the URL or the proxy's URL has no host"),
     (aiohttp.NonHttpUrlClientError, False, True, "the URL is not an http or https URL"),
     (aiohttp.ServerDisconnectedError, True, False, "the server closed the connection without a response"),
     (aiohttp.ClientPayloadError, True, False, "the response is cut off or malformed"),

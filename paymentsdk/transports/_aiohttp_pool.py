@@ -253,7 +253,7 @@ class SessionPool(Pool[Wire]):
             connector = Connector(self.attempts, self.connections, options)
         except (TypeError, ValueError) as error:
             # aiohttp checks them only now, and nothing has been sent.
-            reason = f"aiohttp does not take the options of its connector: {error}"
+            reason = f"aiohttp rejects the options of its connector: {error}"
             raise SendFailed(reason, sent=False, permanent=True) from None
         self.session = aiohttp.ClientSession(
             connector=connector,

@@ -104,12 +104,12 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         check_proxy(proxy)
         if session is not None:
             if proxy is not None or trace_configs or connector:
-                raise RequestInvalid("session", "cannot be combined with options: its owner has set its own")
+                raise RequestInvalid("session", "cannot be combined with options, which its owner sets")
             if not isinstance(session, aiohttp.ClientSession):
                 # Another library's session would send the request, and then fail with an unknown outcome.
                 raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
             if session.auth is not None:
-                raise RequestInvalid("session", "has an auth of its own, and a request carries only one token")
+                raise RequestInvalid("session", "has its own auth, but a request carries only one token")
         super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
         self._proxy = proxy
 
@@ -125,7 +125,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
             pool = await self._bind()
         task = asyncio.current_task(loop)
         if task is None:
-            raise SendFailed("requests are sent from a task", sent=False, permanent=True)
+            raise SendFailed("a request must be sent from a task", sent=False, permanent=True)
         fresh = request.fresh or len(request.body) > LARGE
         attempt = pool.attempts[task] = Attempt(task.cancelling(), fresh)
         try:

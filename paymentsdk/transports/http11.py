@@ -310,7 +310,7 @@ class ConnectionPool(Pool[Connection]):
                 )
             # A TLS connection may have a ticket to read; without TLS, nothing arrives before the request.
             if not connection.is_usable(unread=server.secure):
-                failure = SendFailed("the server closed the connection, or spoke, before the request", sent=False)
+                failure = SendFailed("the server closed the connection, or sent data, before the request", sent=False)
             elif overslept(began, within):
                 failure = connect_error(TimeoutError(), server, in_time=False)
         except (OSError, ValueError, RuntimeError) as error:
@@ -377,7 +377,7 @@ def _parse(origin: str) -> Server:
     default = _PORTS[scheme]
     port = int(digits or default)
     if not 0 < port < _PORTS_END:
-        raise SendFailed("the URL is not one of http or https with a host in ASCII", sent=False, permanent=True)
+        raise SendFailed("the URL is not an http or https URL with an ASCII host", sent=False, permanent=True)
     place = f"{name}:{port}"
     return Server(name.strip("[]"), port, name if port == default else place, place, secure=scheme == "https")
 
@@ -394,7 +394,7 @@ def _flaw(request: Request) -> str:
     """Return why *request* cannot be written as HTTP."""
     for name in request.headers:
         if name.lower() in _OWN_FIELDS:
-            return f"the header field {name.title()} is up to the transport"
+            return f"the header field {name.title()} is set by the transport"
     return "the method, the URL or a header has a character in it that cannot be sent"
 
 

@@ -119,7 +119,7 @@ async def test_a_pair_is_kept_sealed(where: str, tmp_path: Path) -> None:
 
 def test_a_seal_needs_its_opposite(tmp_path: Path) -> None:
     """What could never be read again is not sealed."""
-    with pytest.raises(TypeError, match="give seal and unseal, or neither"):
+    with pytest.raises(TypeError, match="pass both seal and unseal, or neither"):
         SQLiteTokenStore(tmp_path / "tokens.db", "shop-1", seal=bytes)
 
 

@@ -120,7 +120,7 @@ def test_rows_that_are_no_rows_are_named_each() -> None:
 def test_a_page_of_nothing_but_missing_rows_is_rejected(entry: object) -> None:
     """Each is reported, so that millions of them in a few megabytes would fill the memory."""
     value, anomalies = SEARCH.decode(page([entry] * 10_000))
-    with pytest.raises(ValueError, match="more than 10,000 entries of its lists are none"):
+    with pytest.raises(ValueError, match="more than 10,000 entries of its lists are malformed"):
         SEARCH.decode(page([entry] * 10_001))
 
     assert (0, 10_000) == (len(value.elements), len(anomalies))

@@ -276,7 +276,7 @@ def test_a_client_shows_itself_by_its_own_name():
 @pytest.mark.parametrize("status", [99, 600, 200, "404", True])
 def test_a_rejection_with_no_status_of_one(status: object):
     """A misprint would never be found."""
-    with pytest.raises(RequestInvalid, match="is no status of a rejection, 400 to 599"):
+    with pytest.raises(RequestInvalid, match="is not the status of a rejection, 400 to 599"):
         ErrorCode(status, "x", "y")
 
 
@@ -363,7 +363,7 @@ async def test_the_key_is_not_a_header_of_a_call():
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [
-        ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not what a response can mean"),
+        ({"status": 400, "code": "x", "kind": Failure.NOT_SENT}, "NOT_SENT is not a meaning of a response"),
         ({"status": 503, "code": "*", "kind": Failure.RATE_LIMITED}, "a gateway sends 503 as well"),
         ({"status": 408, "code": "*", "kind": Failure.CLIENT_ERROR}, "a gateway sends 408 as well"),
         ({"status": 409, "code": "*", "settles": True}, "can never settle"),

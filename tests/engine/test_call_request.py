@@ -214,7 +214,7 @@ async def test_a_text_with_a_name_goes_out_as_the_text(client, transport, jobs) 
 
 async def test_a_key_where_none_goes(client) -> None:
     """An operation without a key rejects one: it would promise what the platform does not keep."""
-    with pytest.raises(RequestInvalid, match=r"orders\.get takes none") as refused:
+    with pytest.raises(RequestInvalid, match=r"orders\.get takes no idempotency key") as refused:
         await client.call(GET, order_id="ORD1", idempotency_key="my-key")
 
     assert "idempotency_key" == refused.value.path

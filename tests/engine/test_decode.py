@@ -151,7 +151,7 @@ REPAIRS = [
     ("orders.get", {"items": {}}, "items", None, "stands for an empty list"),
     ("orders.get", {"items": 5}, "items", None, "expected a list, got a number"),
     ("orders.get", {"items": {"title": "Tea"}}, "items.0.title", "Tea", "an object stands for a list of one"),
-    ("orders.get", {"items": [None, {"title": "Tea"}]}, "items.0.title", "Tea", "is no entry"),
+    ("orders.get", {"items": [None, {"title": "Tea"}]}, "items.0.title", "Tea", "is not an entry"),
     ("orders.get", {"items": [5, {"title": "Tea"}]}, "items.0.title", "Tea", "expected an object, got a number"),
     ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, REPAIRED),
     ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "repaired|^$"),

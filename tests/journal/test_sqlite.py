@@ -731,5 +731,5 @@ async def test_a_backup_keeps_nobody_waiting(path: Path, record: Callable[..., R
 
 def test_a_seal_needs_its_opposite(path: Path) -> None:
     """What could never be read again is not sealed."""
-    with pytest.raises(TypeError, match="give seal and unseal, or neither"):
+    with pytest.raises(TypeError, match="pass both seal and unseal, or neither"):
         SQLiteJournal(path, seal=scramble)

@@ -83,7 +83,7 @@ async def test_a_walk_goes_on_as_the_seller_of_the_pages_before(
 
     assert isinstance(error, RequestInvalid)
     assert list(range(error.resume_point)) == seen
-    assert "access_token: is of another seller than the one before" == str(error)
+    assert "access_token: belongs to another seller than the token before" == str(error)
     assert {*tokens} == {*platform.asked_with}
 
 

@@ -146,7 +146,7 @@ def test_a_shape_that_cannot_be_walked_is_rejected(fields: dict[str, object], wo
     [
         (Numbers, {"page": "number"}, "'number', which `query` does not have"),
         (Numbers, {"size": "page_size"}, "'page_size', which `query` does not have"),
-        (Both, {}, "a search is walked by one"),
+        (Both, {}, "names another position than the filter offset"),
         (Numbers, {"page": None, "cursor": "after", "next_cursor": "next"}, "'after', which `query` does not have"),
         (Cursors, {"page": None, "cursor": "after", "next_cursor": "nxt", "size": "size"}, "nxt"),
     ],

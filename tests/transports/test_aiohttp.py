@@ -480,8 +480,8 @@ async def test_a_fingerprint_is_checked() -> None:
     ("url", "reason"),
     [
         ("ftp://127.0.0.1/", "the URL is not an http or https URL"),
-        ("http://", "the URL, or that of the proxy, has no host"),
-        ("/v1/orders", "the URL, or that of the proxy, has no host"),
+        ("http://", "the URL or the proxy's URL has no host"),
+        ("/v1/orders", "the URL or the proxy's URL has no host"),
         ("http://127.0.0.1:99999/", "the URL is malformed"),
     ],
 )
