@@ -1,4 +1,4 @@
-"""What stands below a member in the source: the text that an editor shows, read for documents, pages and helps."""
+"""Read the texts below members in the source, which editors show, for documents, pages and help texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 @cache
 def texts(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the text below each member of each class of *module*; nothing where there is no source."""
+    """Return the text below each member of each class of *module*; empty without its source."""
     try:
         tree = ast.parse(inspect.getsource(import_module(module)))
     except OSError:

@@ -77,7 +77,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
             sent; a middleware can send anything; under a limit, waiting requests are not served in turn; a machine that
             is suspended while it connects sends late. So **a call can get the response to another request**, if a
             server or a proxy leaves bytes on a connection. Prefer the transport's own session with `trace_configs`. The
-            session must have no credentials of its own beside the token, neither in `auth` nor from `.netrc`.
+            session must have no credentials of its own, neither in `auth` nor from `.netrc`.
         proxy: The http or https URL of a proxy for all requests.
         drain: Seconds that requests in flight get to end when the transport is closed. The default is 5.
         trace_configs: aiohttp's trace configurations for the transport's own session.

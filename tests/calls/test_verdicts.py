@@ -467,7 +467,7 @@ def test_what_can_never_settle_is_rejected_at_declaration(status: int, code: str
 @pytest.mark.parametrize("kind", [Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN])
 def test_what_says_nothing_of_an_earlier_attempt_cannot_settle(kind: Failure) -> None:
     """A declaration with `settles` and a kind that leaves a write in doubt would say two things."""
-    with pytest.raises(RequestInvalid, match="says nothing of an earlier attempt") as invalid:
+    with pytest.raises(RequestInvalid, match="says nothing about an earlier attempt") as invalid:
         ErrorCode(404, "thing_not_found", "", settles=True, kind=kind)
 
     assert "settles" == invalid.value.path

@@ -433,7 +433,7 @@ async def test_the_whole_result_of_any_method(client):
             """Make no call."""
 
     for method in (Idle(client).nothing, asyncio.sleep):
-        with pytest.raises(RequestInvalid, match="has made no call"):
+        with pytest.raises(RequestInvalid, match=r"made no call|nothing was called"):
             await client.with_result(method)
 
 

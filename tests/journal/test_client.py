@@ -101,7 +101,7 @@ async def test_a_token_that_ends_as_it_is_found_is_no_mistake_of_the_caller(
 
     client = start(None, auth=Fleeting(*lives), transport=MemoryTransport(slow))
 
-    with nullcontext() if made else pytest.raises(NotSent, match="each token ended"):
+    with nullcontext() if made else pytest.raises(NotSent, match="each token expired"):
         await client.orders.create(order(), once="table-7/1")
 
     assert made == len(platform.posts)

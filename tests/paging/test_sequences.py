@@ -131,8 +131,8 @@ class Server:
         ({"total": "total", "next_cursor": "next"}, "needs both of cursor"),
         ({"page": "page"}, "unless the search is walked by cursor"),
         ({}, "unless the search is walked by cursor"),
-        ({"total": "total", "page": "page", "created_until": "date_to"}, "by offset alone"),
-        ({"cursor": "after", "next_cursor": "next", "immutable": frozenset({"color"})}, "by offset alone"),
+        ({"total": "total", "page": "page", "created_until": "date_to"}, "needs a search by offset"),
+        ({"cursor": "after", "next_cursor": "next", "immutable": frozenset({"color"})}, "needs a search by offset"),
     ],
 )
 def test_a_shape_that_cannot_be_walked_is_rejected(fields: dict[str, object], words: str) -> None:

@@ -575,7 +575,7 @@ async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, account
     overwritten = Overwritten(calls=10)
     client = selling(overwritten, accounts={"shop-1": overwritten})
 
-    with pytest.raises(RequestInvalid, match="access_token: is of another seller"):
+    with pytest.raises(RequestInvalid, match="access_token: belongs to another seller"):
         await walk(client, created=WEEK, out=tmp_path, accounts=accounts, max_window=CAP)
 
 

@@ -191,7 +191,7 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
     """They cannot stand beside a token: a session with an auth is rejected, and nothing is sent beside a `.netrc`."""
     with warnings.catch_warnings(action="ignore"):  # aiohttp is about to drop the argument.
         session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("u", "p"))
-    with pytest.raises(RequestInvalid, match=r"^session: has an auth of its own"):
+    with pytest.raises(RequestInvalid, match=r"^session: has its own auth"):
         PaymentsClient("TEST-token", base_url="http://127.0.0.1", session=session)
     await session.close()
 
