@@ -20,7 +20,7 @@ import msgspec
 from benchmarks import tables
 from benchmarks.bars import BARS, Bar, Reading, readings
 from benchmarks.contestants import BASELINE, PARTS
-from benchmarks.harness import RESULTS, Key, Result, load, matching, median, pooled, ratio, save
+from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, ratio, save
 
 ROOT = Path(__file__).parent.parent
 PAGES = tuple(ROOT / "docs" / "explanation" / name for name in ("performance.md", "performance-evidence.md"))
@@ -98,19 +98,13 @@ _SUMMARY: Sequence[tuple[str, str, Key, str]] = (
 
 def summary_table(results: Mapping[str, Result]) -> str:
     """Return one line per cost that a user asks for first."""
-    lines = ["| what | unit | measured | compared | `python -m` |", "| --- | --- | --: | --- | --- |"]
+    lines = ["| what | unit | measured (ratio) | ratio to | `python -m` |", "| --- | --- | --: | --- | --- |"]
     for what, bench, key, metric in _SUMMARY:
         found = results[bench]
-        for row in matching(found.rows, key):
-            unit, decimals = tables.METRICS[metric]
-            base = (
-                matching(found.rows, {**row.key, **found.baseline})
-                if found.baseline and metric.startswith("cpu_")
-                else []
-            )
-            times = f"{ratio(row, base[0], metric):.2f} x {' '.join(map(str, found.baseline.values()))}" if base else ""
-            value = f"{median(row.samples[metric]):,.{decimals}f}"
-            lines.append(f"| {what} | {unit} | {value} | {times} | `benchmarks.{bench}` |")
+        unit, _ = tables.METRICS[metric]
+        to = ", ".join(value if isinstance(value, str) else f"{name} {value}" for name, value in found.baseline.items())
+        cells = (tables.cell(row, found, metric) for row in matching(found.rows, key))
+        lines += [f"| {what} | {unit} | {cell} | {to} | `benchmarks.{bench}` |" for cell in cells]
     return "\n".join(lines)
 
 

@@ -136,7 +136,7 @@ def pivot(found: Result, down: str, across: Sequence[str], metric: str = "cpu_us
         cells = []
         for column in columns:
             rows = matching(_under(found, across, column), {down: name})
-            cells.append(_cell(rows[0], found, metric) if rows else "")
+            cells.append(cell(rows[0], found, metric) if rows else "")
         text.append(_line([str(name), *cells]))
     if "load" in found.rows[0].samples:
         same = ([s for row in _under(found, across, column) for s in row.samples["load"]] for column in columns)
@@ -148,7 +148,8 @@ def _under(found: Result, across: Sequence[str], column: Sequence[str | int]) ->
     return matching(found.rows, dict(zip(across, column, strict=True)))
 
 
-def _cell(row: Row, found: Result, metric: str) -> str:
+def cell(row: Row, found: Result, metric: str) -> str:
+    """Return the median of *metric*, and in brackets its ratio to the baseline, if there is one."""
     value = f"{median(row.samples[metric]):,.{METRICS.get(metric, ('', 2))[1]}f}"
     base = matching(found.rows, {**row.key, **found.baseline}) if found.baseline else []
     return f"{value} ({ratio(row, base[0], metric):.2f})" if base else value
