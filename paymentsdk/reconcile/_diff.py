@@ -146,7 +146,14 @@ class Diff:
         with whole(path) as unfinished:
             target = str(unfinished).replace("'", "''")
             self._run(f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
-        return tuple(sum_of_columns(columns) for columns in self._part("sums"))
+        return tuple(sum_of_columns(columns) for columns in self._sums())
+
+    def _sums(self) -> list[tuple[object, ...]]:
+        try:
+            return self._part("sums")
+        except duckdb().OutOfRangeException:
+            self._part("exact_sums")
+            return self._part("sums")
 
     def _judge(self) -> None:
         """Find out which orders belong together, and what differs, of as many at a time as memory has room for."""

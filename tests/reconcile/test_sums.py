@@ -89,6 +89,18 @@ async def test_a_book_without_currencies_or_amounts_has_sums_without_them(tmp_pa
     assert ("", None, None, None) == (match.currency, *match.amounts[3:])
 
 
+@pytest.mark.parametrize(("orders", "paid"), [(90, Decimal(89999999999999999910)), (200, None)])
+async def test_a_sum_of_more_than_20_digits_is_none(tmp_path: Path, orders: int, paid: Decimal | None) -> None:
+    """The largest amounts of a book add up exactly, or to `None`; the comparison does not fail."""
+    world = World(60, grain=30)
+    row = next(row for row in world.book if CREATED[0] <= row["created"] < CREATED[1])
+    world.book = [{**row, "reference": f"large-{i}", "paid": Decimal(10**18 - 1)} for i in range(orders)]
+
+    report = await reconciled(world, tmp_path)
+
+    assert [paid] == [line.book_paid for line in report.totals if line.orders == orders]
+
+
 async def test_the_page_has_the_sums_and_nobody_else_s_markup(tmp_path: Path) -> None:
     """An accountant can print it; a reference from a book cannot put anything into it."""
     world = World(300, seed=2, grain=3)
