@@ -60,8 +60,8 @@ def response_in(connection: socket.socket) -> dict | None:
     with suppress(ConnectionError):
         while part := connection.recv(65_536):
             received += part
-            head, found, body = received.partition(b"\r\n\r\n")
-            if found and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+            head, separator, body = received.partition(b"\r\n\r\n")
+            if separator and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
                 return json.loads(body)
     return None
 

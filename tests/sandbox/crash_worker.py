@@ -40,12 +40,12 @@ def ask(platform: Platform, operation, key: str, body: bytes = b"", **path: str)
 
 def live(platform: Platform) -> None:
     """Make, pay and refund an order; every step can be done again."""
-    made = ask(platform, orders.CREATE, "create", BODY)
-    if platform.store.get(ORDERS, made["id"]).order.status == "created":
-        Buyer(platform).pay(made["id"])
-    part = {"transactions": [{"id": made["transactions"]["payments"][0]["id"], "amount": "20.00"}]}
-    ask(platform, orders.REFUND, "part", json.dumps(part).encode(), order_id=made["id"])
-    ask(platform, orders.REFUND, "rest", order_id=made["id"])
+    new_order = ask(platform, orders.CREATE, "create", BODY)
+    if platform.store.get(ORDERS, new_order["id"]).order.status == "created":
+        Buyer(platform).pay(new_order["id"])
+    part = {"transactions": [{"id": new_order["transactions"]["payments"][0]["id"], "amount": "20.00"}]}
+    ask(platform, orders.REFUND, "part", json.dumps(part).encode(), order_id=new_order["id"])
+    ask(platform, orders.REFUND, "rest", order_id=new_order["id"])
 
 
 class Killer:
@@ -93,16 +93,16 @@ def wrong(path: Path) -> list[str]:
     platform = open_platform(path)
     kinds = [entry.kind for entry in platform.ledger()]
     expected = ["order_created", "payment", "refund", "refund"]
-    found = [] if kinds == expected else [f"the ledger has {kinds}"]
+    problems = [] if kinds == expected else [f"the ledger has {kinds}"]
     if platform.store.count(ORDERS, None) != 1:
-        found.append(f"there are {platform.store.count(ORDERS, None)} orders")
+        problems.append(f"there are {platform.store.count(ORDERS, None)} orders")
     if sum(entry.amount for entry in platform.ledger()) != 0:
-        found.append("money was lost or made")
+        problems.append("money was lost or made")
     rows = [row.merchant_order for row in platform.store.find(MERCHANT_ORDERS, None)]
     if [(row.order_status, str(row.refunded_amount)) for row in rows] != [("reverted", "50.00")]:
-        found.append(f"the merchant orders are {rows}")
+        problems.append(f"the merchant orders are {rows}")
     platform.close()
-    return found
+    return problems
 
 
 def main(directory: Path, options: Collection[str]) -> None:
@@ -136,7 +136,9 @@ def main(directory: Path, options: Collection[str]) -> None:
             results[at] = wrong(path)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             results[at] = [f"doing it again failed: {error!r}"]
-    sys.stdout.write(json.dumps({"kills": at - 1, "wrong": {n: found for n, found in results.items() if found}}))
+    sys.stdout.write(
+        json.dumps({"kills": at - 1, "wrong": {n: problems for n, problems in results.items() if problems}})
+    )
 
 
 if __name__ == "__main__":

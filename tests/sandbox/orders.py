@@ -12,13 +12,13 @@ def payment(order: Order):
 
 async def bring(client, sandbox, order, state: str) -> Order:
     """Return an order in *state*."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     if state in {"processed", "refunded"}:
-        sandbox.buyer.pay(made)
+        sandbox.buyer.pay(new_order)
     if state == "refunded":
-        await client.orders.refund(made.id)
+        await client.orders.refund(new_order.id)
     if state == "canceled":
-        await client.orders.cancel(made.id)
+        await client.orders.cancel(new_order.id)
     if state == "expired":
         sandbox.clock.advance("PT15M")
-    return await client.orders.get(made.id)
+    return await client.orders.get(new_order.id)

@@ -73,7 +73,7 @@ async def test_what_the_contract_creates_can_be_read(served, seller):
     assert payment == (await seller.call(beyond.GET_PAYMENT, payment_id=payment.id)).value
 
 
-@pytest.mark.parametrize("operation", [one for one in beyond.OPERATIONS.values() if one.path_names])
+@pytest.mark.parametrize("operation", [candidate for candidate in beyond.OPERATIONS.values() if candidate.path_names])
 async def test_what_the_seller_does_not_have_is_not_found(seller, operation):
     """With the code that the operation documents."""
     (name,) = operation.path_names

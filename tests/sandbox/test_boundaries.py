@@ -63,9 +63,9 @@ async def test_a_position_has_an_end(plain):
     """A limit that is larger than any page is cut to one; one that no page can have is rejected."""
     search = "/preapproval_plan/search?limit="
 
-    seen = [(await plain("GET", f"{search}{limit}")).status for limit in (LARGEST_OFFSET, LARGEST_OFFSET + 1)]
+    statuses = [(await plain("GET", f"{search}{limit}")).status for limit in (LARGEST_OFFSET, LARGEST_OFFSET + 1)]
 
-    assert [200, 400] == seen
+    assert [200, 400] == statuses
 
 
 @pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST - 1)
@@ -74,9 +74,9 @@ async def test_an_integer_may_be_written_with_a_point(plain):
     item = '{"title":"Lamp","quantity":1,"unit_price":1}'
     bodies = [f'{{"items":[{item}],"sponsor_id":{number}.0}}'.encode() for number in (LARGEST, LARGEST + 1)]
 
-    seen = [(await plain("POST", "/checkout/preferences", body)).status for body in bodies]
+    statuses = [(await plain("POST", "/checkout/preferences", body)).status for body in bodies]
 
-    assert [201, 400] == seen
+    assert [201, 400] == statuses
 
 
 @pytest.mark.parametrize("search", ["/preapproval_plan", "/authorized_payments", "/merchant_orders"])

@@ -116,17 +116,17 @@ def test_a_moment_is_a_datetime(clock, moment):
 
 async def test_freezing_later_runs_what_falls_due_up_to_then(client, plain, sandbox, order):
     """At once, and it says so; freezing earlier undoes nothing."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     later = sandbox.clock.now() + timedelta(minutes=20)
 
     answer = (await plain("POST", "/_sandbox/clock/freeze", {"at": later.isoformat()})).json
-    expired = [(one.kind, one.tenant) for one in sandbox.ledger() if one.kind == "order_expired"]
+    expired = [(entry.kind, entry.tenant) for entry in sandbox.ledger() if entry.kind == "order_expired"]
     back = sandbox.clock.freeze(later - timedelta(days=1))
 
-    assert [("order.expired", made.id)] == [(one["kind"], one["id"]) for one in answer["happened"]]
+    assert [("order.expired", new_order.id)] == [(event["kind"], event["id"]) for event in answer["happened"]]
     assert [("order_expired", sandbox.tenant.user_id)] == expired
     assert () == back
-    assert "expired" == (await client.orders.get(made.id)).status
+    assert "expired" == (await client.orders.get(new_order.id)).status
 
 
 def test_a_moment_needs_a_zone(clock):
@@ -144,10 +144,10 @@ async def test_what_falls_due_happens_in_time_order(client, sandbox, order):
     happened = sandbox.clock.advance("P1D")
 
     assert ["invoice.recycling", "order.expired", "order.expired", "invoice.processed"] == [
-        one.kind for one in happened
+        event.kind for event in happened
     ]
-    assert [early.id, late.id] == [one.id for one in happened if one.kind == "order.expired"]
-    moments = [one.at - happened[0].at for one in happened]
+    assert [early.id, late.id] == [event.id for event in happened if event.kind == "order.expired"]
+    moments = [event.at - happened[0].at for event in happened]
     assert [timedelta(0), timedelta(hours=1), timedelta(minutes=90), timedelta(days=1)] == moments
 
 
@@ -183,15 +183,15 @@ async def test_what_falls_due_is_committed_in_parts(sandbox):
     """Not one by one, which takes a file several times as long; and nothing is left out."""
     for _ in range(3):
         sandbox.buyer.subscribe()
-    said = []
-    sandbox.platform.store._connection.set_trace_callback(said.append)
+    statements = []
+    sandbox.platform.store._connection.set_trace_callback(statements.append)
 
     happened = sandbox.clock.advance("P3650D")
 
     collected = [entry for entry in sandbox.ledger() if entry.kind == "invoice_payment"]
-    assert {entry.order_id for entry in collected} >= {one.id for one in happened}
+    assert {entry.order_id for entry in collected} >= {event.id for event in happened}
     assert len(happened) > 350
-    assert said.count("COMMIT") < 10
+    assert statements.count("COMMIT") < 10
 
 
 def expired_in(sandbox: Sandbox) -> set[str]:

@@ -29,11 +29,11 @@ async def send(plain, operation, body: object = None, query: str = "", path: str
 def changed(example: object, member: str, value: str) -> object:
     """Return *example* with *value* as its *member*."""
     body = msgspec.to_builtins(example)
-    inner = body
-    *outer, last = member.split(".")
-    for name in outer:
-        inner = inner[name]
-    inner[last] = value
+    node = body
+    *parents, last = member.split(".")
+    for name in parents:
+        node = node[name]
+    node[last] = value
     return body
 
 
@@ -60,11 +60,11 @@ async def test_a_rule_produces_every_code(plain, sandbox, operation):
 async def test_a_magic_value_produces_every_code_of_its_operation(plain, client, sandbox, order, operation, error):  # noqa: PLR0917 - fixtures
     """In the member that the table names; operations on an order read the order's own reference."""
     handler = HANDLERS[operation.name]
-    where, value = handler.magic, handler.magic_value(error)
-    member = where.member
-    if where.later:
-        made = await client.orders.create(order(external_reference=value))
-        response = await send(plain, operation, path=operation.path.format(order_id=made.id))
+    magic, value = handler.magic, handler.magic_value(error)
+    member = magic.member
+    if magic.later:
+        new_order = await client.orders.create(order(external_reference=value))
+        response = await send(plain, operation, path=operation.path.format(order_id=new_order.id))
     elif member in operation.path_names:
         response = await send(plain, operation, path=operation.path.format(**{member: value}))
     elif operation.query:
@@ -99,8 +99,8 @@ def test_the_causes_of_all_operations_are_of_documented_codes():
 
 def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox):
     """Whatever it is called: a 401 with a code of its own needs no line in what all operations share."""
-    own = ErrorCode(401, "token_not_known", "the token is not known")
-    operation = replace(OPERATIONS["plans.search"], errors=(own,))
+    token_error = ErrorCode(401, "token_not_known", "the token is not known")
+    operation = replace(OPERATIONS["plans.search"], errors=(token_error,))
     received = ReceivedRequest(operation=operation, authorization="Bearer x")
 
     with pytest.raises(Rejected) as rejected:
@@ -131,32 +131,32 @@ async def test_the_control_api_shows_the_table(plain):
 async def test_the_table_has_the_codes_of_operations_of_ones_own(start, plain_to):
     """With what leads to them: where the dashboard offers operations for a fault, it offers these, too."""
     spent = ErrorCode(409, "voucher_spent", "nothing is left")
-    mine = replace(OPERATIONS["plans.get"], name="vouchers.get", path="/vouchers/{id}", errors=(spent,))
-    plain = plain_to(await start(handlers={mine: lambda context, request: {}}))
+    operation = replace(OPERATIONS["plans.get"], name="vouchers.get", path="/vouchers/{id}", errors=(spent,))
+    plain = plain_to(await start(handlers={operation: lambda context, request: {}}))
 
-    *rest, row = (await plain("GET", "/_sandbox/codes")).json
+    *contract_rows, row = (await plain("GET", "/_sandbox/codes")).json
 
-    assert len(CODES) == len(rest)
+    assert len(CODES) == len(contract_rows)
     assert ("vouchers.get", 409, "voucher_spent") == (row["operation"], row["status"], row["code"])
     assert ['FaultRule(operation="vouchers.get", effect="refuse", status=409, code="voucher_spent")'] == row["ways"]
 
 
 async def test_the_shape_of_errors_is_a_policy(start, plain_to):
     """One shape for all, or each API its own; the client reads every one of them."""
-    seen = {}
+    members = {}
     for shape in ("per_api", "cause", "errors", "flat"):
         plain = plain_to(await start(policies={"error_shape": shape}))
-        seen[shape] = [
+        members[shape] = [
             (await plain("POST", "/v1/orders", {}, token="x")).json.keys(),
             (await plain("POST", "/v1/customers", {})).json.keys(),
             (await plain("POST", "/oauth/token", {})).json.keys(),
         ]
 
     cause = {"message", "error", "status", "cause"}
-    assert [{"errors"}, cause, cause | {"code"}] == seen["per_api"]
-    assert [cause] * 3 == seen["cause"]
-    assert [{"errors"}] * 3 == seen["errors"]
-    assert [{"code", "message"}] * 3 == seen["flat"]
+    assert [{"errors"}, cause, cause | {"code"}] == members["per_api"]
+    assert [cause] * 3 == members["cause"]
+    assert [{"errors"}] * 3 == members["errors"]
+    assert [{"code", "message"}] * 3 == members["flat"]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ async def test_a_rejection_names_the_place(plain, body, detail):
 
 async def test_what_leads_to_a_code_is_told(plain):
     """What every operation has in common, and what is one noun's or one operation's own."""
-    told = {(one["operation"], one["code"]): one["ways"] for one in (await plain("GET", "/_sandbox/codes")).json}
+    causes = {(row["operation"], row["code"]): row["ways"] for row in (await plain("GET", "/_sandbox/codes")).json}
 
-    assert "no bearer token, or one that is unknown, revoked or has expired" == told["orders.get", "unauthorized"][0]
-    assert "no X-Idempotency-Key" == told["orders.create", "empty_required_header"][0]
-    assert "an unknown client_id, or a wrong client_secret" == told["oauth.token", "invalid_client"][0]
-    assert told["oauth.token", "bad_request"][0].startswith("code: refuse-bad_request")
+    assert "no bearer token, or one that is unknown, revoked or has expired" == causes["orders.get", "unauthorized"][0]
+    assert "no X-Idempotency-Key" == causes["orders.create", "empty_required_header"][0]
+    assert "an unknown client_id, or a wrong client_secret" == causes["oauth.token", "invalid_client"][0]
+    assert causes["oauth.token", "bad_request"][0].startswith("code: refuse-bad_request")

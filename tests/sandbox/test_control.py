@@ -12,24 +12,26 @@ from paymentsdk.sandbox import FaultRule
 
 async def test_an_order_can_be_paid(client, plain, order):
     """With no body at all, or with a method."""
-    one, two = await client.orders.create(order()), await client.orders.create(order())
+    first, second = await client.orders.create(order()), await client.orders.create(order())
 
-    plain_pay = await plain("POST", f"/_sandbox/orders/{one.id}/pay")
-    by_card = await plain("POST", f"/_sandbox/orders/{two.id}/pay", {"payment_method": "debit_card", "installments": 2})
+    plain_pay = await plain("POST", f"/_sandbox/orders/{first.id}/pay")
+    by_card = await plain(
+        "POST", f"/_sandbox/orders/{second.id}/pay", {"payment_method": "debit_card", "installments": 2}
+    )
 
     assert (200, "processed") == (plain_pay.status, plain_pay.json["status"])
     assert "debit_card" == by_card.json["transactions"]["payments"][0]["payment_method"]["type"]
-    assert "processed" == (await client.orders.get(one.id)).status
+    assert "processed" == (await client.orders.get(first.id)).status
 
 
 async def test_a_payment_can_be_rejected(client, plain, order):
     """By the name of the outcome; the order stays as it is."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    response = await plain("POST", f"/_sandbox/orders/{made.id}/pay", {"outcome": "rejected"})
+    response = await plain("POST", f"/_sandbox/orders/{new_order.id}/pay", {"outcome": "rejected"})
 
     assert "created" == response.json["status"]
-    assert "created" == (await client.orders.get(made.id)).status
+    assert "created" == (await client.orders.get(new_order.id)).status
 
 
 @pytest.mark.parametrize(
@@ -90,10 +92,10 @@ async def test_a_body_that_is_no_json_is_rejected_as_that(plain, method, path, b
 
 async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
     """409, and no second line in the ledger."""
-    made = await client.orders.create(order())
-    await plain("POST", f"/_sandbox/orders/{made.id}/pay")
+    new_order = await client.orders.create(order())
+    await plain("POST", f"/_sandbox/orders/{new_order.id}/pay")
 
-    assert 409 == (await plain("POST", f"/_sandbox/orders/{made.id}/pay")).status
+    assert 409 == (await plain("POST", f"/_sandbox/orders/{new_order.id}/pay")).status
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "hybrid"])
@@ -120,37 +122,37 @@ async def test_a_code_is_scanned(client, plain, sandbox, order, mode):
 
 async def test_sellers_are_made(plain, connect, sandbox):
     """With everything that a program needs to act for them; they are listed; they consent again."""
-    made = (await plain("POST", "/_sandbox/tenants", {"country": "BR", "external_pos_ids": ["T1", "T2"]})).json
-    code = (await plain("POST", f"/_sandbox/tenants/{made['user_id']}/authorize")).json["code"]
+    seller = (await plain("POST", "/_sandbox/tenants", {"country": "BR", "external_pos_ids": ["T1", "T2"]})).json
+    code = (await plain("POST", f"/_sandbox/tenants/{seller['user_id']}/authorize")).json["code"]
     body = {
         "grant_type": "authorization_code",
-        "client_id": made["client_id"],
-        "client_secret": made["client_secret"],
+        "client_id": seller["client_id"],
+        "client_secret": seller["client_secret"],
         "code": code,
     }
 
-    assert (sandbox.base_url, "BRL", "T1") == (made["base_url"], made["currency"], made["external_pos_id"])
-    assert 200 == (await plain("GET", f"/preapproval_plan/{made['plan_id']}", token=made["access_token"])).status
+    assert (sandbox.base_url, "BRL", "T1") == (seller["base_url"], seller["currency"], seller["external_pos_id"])
+    assert 200 == (await plain("GET", f"/preapproval_plan/{seller['plan_id']}", token=seller["access_token"])).status
     assert 200 == (await plain("POST", "/oauth/token", body, token=None)).status
     assert 2 == len((await plain("GET", "/_sandbox/tenants")).json)
 
 
 async def test_every_seller_is_listed_with_credentials_that_can_be_used(plain, sandbox):
     """However far the clock was moved: in place of what has expired there is a new one, and the rest is as it was."""
-    made = (await plain("POST", "/_sandbox/tenants", {})).json
+    seller = (await plain("POST", "/_sandbox/tenants", {})).json
     fresh = (await plain("GET", "/_sandbox/tenants")).json[1]
     sandbox.clock.advance("P181D")
     later = (await plain("GET", "/_sandbox/tenants")).json[1]
     body = {
         "grant_type": "authorization_code",
-        "client_id": made["client_id"],
-        "client_secret": made["client_secret"],
+        "client_id": seller["client_id"],
+        "client_secret": seller["client_secret"],
         "code": later["authorization_code"],
     }
 
-    assert made == fresh
-    assert {"access_token", "authorization_code"} == {name for name in made if made[name] != later[name]}
-    assert 200 == (await plain("GET", f"/preapproval_plan/{made['plan_id']}", token=later["access_token"])).status
+    assert seller == fresh
+    assert {"access_token", "authorization_code"} == {name for name in seller if seller[name] != later[name]}
+    assert 200 == (await plain("GET", f"/preapproval_plan/{seller['plan_id']}", token=later["access_token"])).status
     assert 200 == (await plain("POST", "/oauth/token", body, token=None)).status
 
 
@@ -165,11 +167,11 @@ async def test_a_token_is_revoked(plain, sandbox):
 
 async def test_subscriptions_and_invoices_are_moved(plain, sandbox):
     """Subscribe, collect, charge back, end."""
-    made = (await plain("POST", "/_sandbox/subscriptions", {"external_reference": "m-1", "payer_id": 7})).json
+    subscription = (await plain("POST", "/_sandbox/subscriptions", {"external_reference": "m-1", "payer_id": 7})).json
     await plain("POST", "/_sandbox/clock/advance", {"duration": "PT0S"})
     invoice = (await plain("GET", "/_sandbox/invoices")).json[-1]["invoice"]
     changed = await plain("POST", f"/_sandbox/invoices/{invoice['id']}/payment", {"status": "charged_back"})
-    ended = await plain("POST", f"/_sandbox/subscriptions/{made['id']}/cancel")
+    ended = await plain("POST", f"/_sandbox/subscriptions/{subscription['id']}/cancel")
 
     assert ("approved", "charged_back", "canceled") == (
         invoice["payment"]["status"],
@@ -189,10 +191,10 @@ async def test_preferences_are_opened_paid_and_refunded(plain, client):
     rejected = (await plain("POST", f"/_sandbox/preferences/{name}/pay", {"outcome": "rejected"})).json
     paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
     part = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": "2.50"})).json
-    rest = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund")).json
+    remainder = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund")).json
 
     assert ["opened", "opened", "closed"] == [opened["status"], rejected["status"], paid["status"]]
-    assert ["paid", "reverted"] == [part["order_status"], rest["order_status"]]
+    assert ["paid", "reverted"] == [part["order_status"], remainder["order_status"]]
     assert 1 == len((await plain("GET", "/_sandbox/merchant_orders")).json)
 
 
@@ -205,12 +207,12 @@ async def test_an_amount_is_written_in_digits(plain, client, amount):
     plan = {"reason": "r", "auto_recurring": {"transaction_amount": amount}}
 
     refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": amount})
-    made = await plain("POST", "/_sandbox/plans", plan)
+    new_plan = await plain("POST", "/_sandbox/plans", plan)
 
     rule = "an amount is written in digits, with two decimals or none"
-    assert [(400, "bad_request")] * 2 == [(answer.status, answer.code) for answer in (refund, made)]
+    assert [(400, "bad_request")] * 2 == [(answer.status, answer.code) for answer in (refund, new_plan)]
     assert f"$.amount: {rule}" == refund.json["message"]
-    assert f"$.auto_recurring.transaction_amount: {rule}" == made.json["message"]
+    assert f"$.auto_recurring.transaction_amount: {rule}" == new_plan.json["message"]
 
 
 @pytest.mark.parametrize("amount", [b'"50"', b'"50.00"', b"50", b"50.0"])
@@ -218,23 +220,23 @@ async def test_an_amount_is_text_or_a_number(plain, amount):
     """Negative control: text as in a response, or a JSON number."""
     body = b'{"reason": "r", "auto_recurring": {"transaction_amount": %s}}' % amount
 
-    made = (await plain("POST", "/_sandbox/plans", body)).json
+    new_plan = (await plain("POST", "/_sandbox/plans", body)).json
 
-    assert 50 == float(made["auto_recurring"]["transaction_amount"])
+    assert 50 == float(new_plan["auto_recurring"]["transaction_amount"])
 
 
 async def test_the_clock_is_moved(plain, client, order):
     """Frozen, advanced with a report of what happened, resumed."""
     frozen = (await plain("POST", "/_sandbox/clock/freeze", {"at": "2026-01-31T00:00:00Z"})).json
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     moved = (await plain("POST", "/_sandbox/clock/advance", {"duration": "PT15M"})).json
     now = (await plain("GET", "/_sandbox/clock")).json
     resumed = (await plain("POST", "/_sandbox/clock/resume")).json
 
     assert {"now": "2026-01-31T00:00:00.000Z", "frozen": True, "happened": []} == frozen
-    assert ("2026-01-31T00:15:00.000Z", [("order.expired", made.id)]) == (
+    assert ("2026-01-31T00:15:00.000Z", [("order.expired", new_order.id)]) == (
         moved["now"],
-        [(one["kind"], one["id"]) for one in moved["happened"]],
+        [(event["kind"], event["id"]) for event in moved["happened"]],
     )
     assert now["frozen"]
     assert not resumed["frozen"]
@@ -243,35 +245,35 @@ async def test_the_clock_is_moved(plain, client, order):
 async def test_faults_are_made_listed_and_removed(plain):
     """With the number of requests that each has seen and hit."""
     rule = {"effect": "fail_before_commit", "operation": "plans.*", "times": 1}
-    one = (await plain("POST", "/_sandbox/faults", rule)).json
-    two = (await plain("POST", "/_sandbox/faults", {"effect": "hang", "tenant": 5})).json
+    first = (await plain("POST", "/_sandbox/faults", rule)).json
+    second = (await plain("POST", "/_sandbox/faults", {"effect": "hang", "tenant": 5})).json
     statuses = [(await plain("GET", "/preapproval_plan/search")).status for _ in range(2)]
     listed = (await plain("GET", "/_sandbox/faults")).json
-    await plain("DELETE", f"/_sandbox/faults/{one['id']}")
-    left = (await plain("GET", "/_sandbox/faults")).json
+    await plain("DELETE", f"/_sandbox/faults/{first['id']}")
+    remaining = (await plain("GET", "/_sandbox/faults")).json
     await plain("DELETE", "/_sandbox/faults")
 
     assert [500, 200] == statuses
     assert [(2, 1), (0, 0)] == [(entry["seen"], entry["hits"]) for entry in listed]
-    assert [two["id"]] == [entry["id"] for entry in left]
+    assert [second["id"]] == [entry["id"] for entry in remaining]
     assert [] == (await plain("GET", "/_sandbox/faults")).json
 
 
 async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
     """Orders, keys, tokens, the ledger and the clock."""
-    made = await client.orders.create(order(), idempotency_key="k")
+    new_order = await client.orders.create(order(), idempotency_key="k")
     await plain("POST", "/_sandbox/snapshot", {"name": "before"})
-    sandbox.buyer.pay(made)
+    sandbox.buyer.pay(new_order)
     sandbox.clock.advance("P1D")
-    other = await client.orders.create(order())
+    second_order = await client.orders.create(order())
 
     restored = await plain("POST", "/_sandbox/restore", {"name": "before"})
 
-    assert (200, "created") == (restored.status, (await client.orders.get(made.id)).status)
+    assert (200, "created") == (restored.status, (await client.orders.get(new_order.id)).status)
     assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
-    assert 404 == (await plain("GET", f"/v1/orders/{other.id}")).status
-    assert made == await client.orders.create(order(), idempotency_key="k")
-    assert made.created_date == sandbox.clock.now()
+    assert 404 == (await plain("GET", f"/v1/orders/{second_order.id}")).status
+    assert new_order == await client.orders.create(order(), idempotency_key="k")
+    assert new_order.created_date == sandbox.clock.now()
 
 
 async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
@@ -303,10 +305,10 @@ async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
 async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandbox, order):
     """Of all sellers, or of one; amounts as text."""
     tenant = sandbox.create_tenant()
-    made = await client.orders.create(order(), idempotency_key="k")
-    sandbox.buyer.pay(made)
-    async with connect(sandbox, tenant) as other:
-        await other.orders.create(order())
+    new_order = await client.orders.create(order(), idempotency_key="k")
+    sandbox.buyer.pay(new_order)
+    async with connect(sandbox, tenant) as second_client:
+        await second_client.orders.create(order())
 
     whole = (await plain("GET", "/_sandbox/ledger")).raw.decode().splitlines()
     part = (await plain("GET", f"/_sandbox/ledger?tenant={sandbox.tenant.user_id}")).raw.decode().splitlines()
@@ -316,7 +318,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
 
     assert (3, 2) == (len(whole), len(part))
     assert whole[1:] == newest
-    assert {"kind": "order_created", "amount": "0", "idempotency_key": "k", "order_id": made.id} == {
+    assert {"kind": "order_created", "amount": "0", "idempotency_key": "k", "order_id": new_order.id} == {
         name: created[name] for name in ("kind", "amount", "idempotency_key", "order_id")
     }
     assert {"kind": "payment", "amount": "50.00", "currency": "ARS", "external_reference": "ticket-1"} == {
@@ -325,7 +327,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
 
 
 @pytest.mark.parametrize(
-    ("method", "asked", "message"),
+    ("method", "path", "message"),
     [
         ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this request; it takes: tenant"),
         ("DELETE", "faults?tenant=", "tenant is not a number"),
@@ -336,11 +338,11 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],
 )
-async def test_a_parameter_that_nobody_looks_at_is_rejected(plain, sandbox, method, asked, message):
+async def test_a_parameter_that_nobody_looks_at_is_rejected(plain, sandbox, method, path, message):
     """One that is misspelt, or that a script has left empty, does not stand for every seller: nothing is done."""
     sandbox.faults.add(FaultRule(effect="html"))
 
-    answer = await plain(method, f"/_sandbox/{asked}")
+    answer = await plain(method, f"/_sandbox/{path}")
 
     assert (400, "bad_request", message) == (answer.status, answer.json["code"], answer.json["message"])
     assert 1 == len(sandbox.faults.list())
@@ -374,14 +376,14 @@ FOREIGN = [
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/json"])
 async def test_a_page_from_elsewhere_cannot_pay(client, plain, order, headers, content_type):
     """Neither with a form nor with a script, nor under a name of its own (DNS rebinding)."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
     answer = await plain(
-        "POST", f"/_sandbox/orders/{made.id}/pay", b"{}", headers={"Content-Type": content_type, **headers}
+        "POST", f"/_sandbox/orders/{new_order.id}/pay", b"{}", headers={"Content-Type": content_type, **headers}
     )
 
     assert (403, "forbidden") == (answer.status, answer.code)
-    assert "created" == (await client.orders.get(made.id)).status
+    assert "created" == (await client.orders.get(new_order.id)).status
 
 
 @pytest.mark.parametrize("path", ["state", "ledger", "events", "tenants", "requests"])
@@ -404,8 +406,8 @@ async def test_own_pages_and_programs_may(client, plain, sandbox, order):
         {"Host": "sandbox:8787"},
         {"Host": "sandbox:8787", "User-Agent": "python-requests/2.32"},
     ):
-        made = await client.orders.create(order())
-        assert 200 == (await plain("POST", f"/_sandbox/orders/{made.id}/pay", headers=headers)).status
+        new_order = await client.orders.create(order())
+        assert 200 == (await plain("POST", f"/_sandbox/orders/{new_order.id}/pay", headers=headers)).status
 
 
 async def test_a_browser_under_another_name_is_told_the_option(plain):
@@ -428,8 +430,8 @@ async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):
 async def test_an_amount_is_taken_as_it_was_said(plain):
     """A price of 10.5 is `10.50` where amounts are strings: a script may send back what it has read."""
     sale = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 10.5}]}
-    made = (await plain("POST", "/checkout/preferences", sale)).json
-    paid = (await plain("POST", f"/_sandbox/preferences/{made['id']}/pay", {})).json
+    preference = (await plain("POST", "/checkout/preferences", sale)).json
+    paid = (await plain("POST", f"/_sandbox/preferences/{preference['id']}/pay", {})).json
 
     refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": paid["paid_amount"]})
 

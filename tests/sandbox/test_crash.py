@@ -23,9 +23,9 @@ WORKER = Path(__file__).parent / "crash_worker.py"
 def killed_at_every_moment(directory: Path, *options: str) -> dict:
     """Run the worker; return what it found."""
     command = [sys.executable, str(WORKER), str(directory), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert 0 == done.returncode, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == process.returncode, process.stderr
+    return json.loads(process.stdout)
 
 
 def test_a_kill_at_any_statement_leaves_nothing_half_done(tmp_path):
@@ -61,9 +61,9 @@ def test_without_a_journal_a_kill_amid_a_commit_is_seen(tmp_path):
 def killed_under_load(path: Path, kills: int, *options: str) -> dict:
     """Run the load; return what it found."""
     command = [sys.executable, str(WORKER.with_name("crash_load.py")), str(path), str(kills), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert 0 == done.returncode, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert 0 == process.returncode, process.stderr
+    return json.loads(process.stdout)
 
 
 def test_kills_under_load_lose_nothing_that_was_acknowledged(tmp_path):

@@ -26,25 +26,25 @@ EVERYTHING = {
 async def test_every_member_comes_back(plain, sandbox):
     """With an id that is text, no cards, no addresses, and the moment of its making."""
     response = await plain("POST", "/v1/customers", EVERYTHING)
-    made = response.json
+    customer = response.json
 
-    shown = EVERYTHING.keys() & set(Customer.__struct_fields__)
+    members = EVERYTHING.keys() & set(Customer.__struct_fields__)
     assert 201 == response.status
-    assert {name: EVERYTHING[name] for name in shown} == {name: made[name] for name in shown}
-    assert isinstance(made["id"], str)
-    assert ([], [], False) == (made["cards"], made["addresses"], made["live_mode"])
-    assert msgspec.convert(made["date_created"], type(sandbox.clock.now())) == sandbox.clock.now()
+    assert {name: EVERYTHING[name] for name in members} == {name: customer[name] for name in members}
+    assert isinstance(customer["id"], str)
+    assert ([], [], False) == (customer["cards"], customer["addresses"], customer["live_mode"])
+    assert msgspec.convert(customer["date_created"], type(sandbox.clock.now())) == sandbox.clock.now()
 
 
 @pytest.mark.parametrize(
-    ("day", "shown"),
+    ("day", "expected"),
     [("2021-10-20", "2021-10-20"), ("2021-10-20T11:37:30.000-04:00", "2021-10-20T15:37:30.000Z")],
 )
-async def test_a_date_comes_back(plain, day, shown):
+async def test_a_date_comes_back(plain, day, expected):
     """Without a time, or with one, in UTC; cards that were sent are not those that the customer has."""
-    made = (await plain("POST", "/v1/customers", {**EVERYTHING, "date_registered": day, "cards": [{"id": 1}]})).json
+    customer = (await plain("POST", "/v1/customers", {**EVERYTHING, "date_registered": day, "cards": [{"id": 1}]})).json
 
-    assert (shown, []) == (made["date_registered"], made["cards"])
+    assert (expected, []) == (customer["date_registered"], customer["cards"])
 
 
 async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
@@ -52,8 +52,8 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
     await client.customers.create(CustomerRequest(email="ana@example.com"))
     with pytest.raises(BadRequest) as rejected:
         await client.customers.create(CustomerRequest(email="ANA@example.com"))
-    async with connect(sandbox, sandbox.create_tenant()) as other:
-        assert await other.customers.create(CustomerRequest(email="ana@example.com"))
+    async with connect(sandbox, sandbox.create_tenant()) as second_client:
+        assert await second_client.customers.create(CustomerRequest(email="ana@example.com"))
 
     assert "101" == rejected.value.code
     assert "the customer already exists" == rejected.value.meaning

@@ -30,12 +30,12 @@ async def test_an_error_of_a_part_of_another_program_is_said(start, plain_to, ca
     def fail(*_: object) -> NoReturn:
         raise error("nobody is there")
 
-    own = {
+    options = {
         "handler": {"handlers": {OPERATIONS["plans.search"]: fail}},
         "job": {"jobs": {"order.expire": fail}},
         "signature": {"authenticate": fail},
     }
-    sandbox = await start(**own[part])
+    sandbox = await start(**options[part])
     plain = plain_to(sandbox)
     if part == "job":
         await plain("POST", "/v1/orders", OPERATIONS["orders.create"].example, key="k")
@@ -100,13 +100,13 @@ async def test_a_job_may_schedule_itself_at_later_moments(start):
     context = sandbox.context(sandbox.tenant)
     context.schedule(context.now + timedelta(seconds=1), "till.close", "7")
 
-    assert 11_000 == sum("till_closed" == one.kind for one in sandbox.clock.advance(timedelta(seconds=11_000)))
+    assert 11_000 == sum("till_closed" == event.kind for event in sandbox.clock.advance(timedelta(seconds=11_000)))
 
 
 def without_a_result(operation, result: object, **more: object) -> dict[str, object]:
     """Return the options of a sandbox in which *operation* returns a *result*, and its handler `None`."""
-    mine = replace(operation, name="tills.open", path="/tills", result=result, page=None, echoes=(), **more)
-    return {"handlers": {mine: lambda context, request: None}}
+    new_operation = replace(operation, name="tills.open", path="/tills", result=result, page=None, echoes=(), **more)
+    return {"handlers": {new_operation: lambda context, request: None}}
 
 
 async def test_a_handler_that_forgets_its_result_is_said(start, plain_to, capsys):
@@ -116,7 +116,7 @@ async def test_a_handler_that_forgets_its_result_is_said(start, plain_to, capsys
 
     responses = [await plain("POST", "/tills", example, key="k") for _ in range(2)]
 
-    assert [500, 500] == [one.status for one in responses]
+    assert [500, 500] == [response.status for response in responses]
     assert "the handler of tills.open must return the body of the response, not None" in capsys.readouterr().err
 
 
@@ -146,11 +146,11 @@ async def test_a_full_disk_is_said(tmp_path, order, capsys):
             fill_the_disk(sandbox)
             with pytest.raises(OutcomeUnknown) as unknown:
                 await create_many(client, order)
-        failed = [one for one in sandbox.platform.feed.requests if one.status == 500]
+        failed = [request for request in sandbox.platform.feed.requests if request.status == 500]
 
     assert "disk full" in str(unknown.value.last_error)
     assert "the sandbox failed at POST /v1/orders: disk full" in capsys.readouterr().err
-    assert [("orders.create", True)] == [(one.operation, "disk full" in one.response) for one in failed]
+    assert [("orders.create", True)] == [(request.operation, "disk full" in request.response) for request in failed]
 
 
 async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypatch, capsys):
@@ -164,7 +164,9 @@ async def test_a_failed_command_is_on_stderr_and_listed(plain, sandbox, monkeypa
 
     assert (500, "internal error of the sandbox: see its stderr") == (response.status, response.json["message"])
     assert "POST /_sandbox/clock/resume: RuntimeError('the cause')" in capsys.readouterr().err
-    assert [("/_sandbox/clock/resume", 500)] == [(one.path, one.status) for one in sandbox.platform.feed.requests]
+    assert [("/_sandbox/clock/resume", 500)] == [
+        (request.path, request.status) for request in sandbox.platform.feed.requests
+    ]
 
 
 async def test_a_file_of_another_schema_is_rejected(tmp_path):
@@ -237,10 +239,12 @@ async def test_a_document_that_is_damaged_is_told(tmp_path, plain_to, capsys):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE plans SET document = ?", (b'{"plan": "\xb2',))
     async with Sandbox(db=path) as sandbox:
-        found = [await plain_to(sandbox)("GET", f"/{one}") for one in (f"preapproval_plan/{plan}", "_sandbox/state")]
+        responses = [
+            await plain_to(sandbox)("GET", f"/{address}") for address in (f"preapproval_plan/{plan}", "_sandbox/state")
+        ]
 
-    assert [500, 200] == [one.status for one in found]
-    assert "the database failed (it is damaged" in str(found[0].json)
+    assert [500, 200] == [response.status for response in responses]
+    assert "the database failed (it is damaged" in str(responses[0].json)
     assert "the database failed (it is damaged" in capsys.readouterr().err
 
 

@@ -57,10 +57,10 @@ async def test_lose_response_after_commit_does_everything_and_says_nothing(clien
         await client.orders.create(order())
     assert 1 == created(sandbox)
 
-    made = await client.orders.create(order(), idempotency_key=lost.value.idempotency_key)
+    new_order = await client.orders.create(order(), idempotency_key=lost.value.idempotency_key)
 
     assert 1 == created(sandbox)
-    assert "created" == made.status
+    assert "created" == new_order.status
 
 
 async def test_without_the_key_a_lost_response_makes_two_orders(client, sandbox, order):
@@ -78,10 +78,10 @@ async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, con
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
     retry = RetryPolicy(attempts=3, base_delay=0.001)
     async with connect(sandbox, transport=kind(), retry=retry) as client:
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
 
     assert 1 == created(sandbox)
-    assert made.id
+    assert new_order.id
 
 
 async def test_a_request_that_breaks_does_nothing(plain, sandbox, data):
@@ -167,27 +167,27 @@ def late(plain, sandbox, until, end_delays):
 @pytest.mark.control("paymentsdk.sandbox._platform.Platform._run_some", lambda *_: False)
 async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late):
     """What is asked for is done as things stand then, and not as they stood when the request came."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
     def expire() -> None:
         # As time goes by itself: nobody asks the clock to run what is due.
         sandbox.clock.state = replace(sandbox.clock.state, frozen_at=sandbox.clock.now() + timedelta(minutes=15))
 
-    response = await late(made.id, expire)
+    response = await late(new_order.id, expire)
 
     assert 409 == response.status
     assert "cannot_cancel_order" == response.code
-    assert ["order_created", "order_expired"] == [one.kind for one in sandbox.ledger()]
+    assert ["order_created", "order_expired"] == [entry.kind for entry in sandbox.ledger()]
 
 
 async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late):
     """It lets nobody cancel."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    response = await late(made.id, lambda: sandbox.revoke(sandbox.access_token))
+    response = await late(new_order.id, lambda: sandbox.revoke(sandbox.access_token))
 
     assert 401 == response.status
-    assert ["order_created"] == [one.kind for one in sandbox.ledger()]
+    assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
 
 
 async def test_reject_responses_in_the_shape_of_the_operation(plain, sandbox, data):
@@ -279,7 +279,7 @@ async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, da
     await until(lambda: created(sandbox) == 1)
 
     call.cancel()
-    await until(lambda: all(one.transport is None for one in sandbox._runner.server.connections))
+    await until(lambda: all(connection.transport is None for connection in sandbox._runner.server.connections))
     end_delays(sandbox)
     await until(lambda: not asyncio.all_tasks() - before)
 
@@ -288,18 +288,18 @@ async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, da
 
 async def walk(plain) -> tuple[list[str], set[int]]:
     """Walk merchant orders by offsets as a naive client does; return the rows and the totals that were said."""
-    found, totals, offset = [], set(), 0
+    references, totals, offset = [], set(), 0
     while rows := (page := (await plain("GET", f"/merchant_orders/search?limit=3&offset={offset}")).json)["elements"]:
-        found += [row["external_reference"] for row in rows]
+        references += [row["external_reference"] for row in rows]
         totals.add(page["total"])
         offset += len(rows)
-    return found, totals
+    return references, totals
 
 
 @pytest.mark.parametrize(
-    ("rows", "found", "totals"), [(-2, "876" + "321" + "0", {9, 7}), (2, "876" + "765" + "432" + "10", {9, 11})]
+    ("rows", "references", "totals"), [(-2, "876" + "321" + "0", {9, 7}), (2, "876" + "765" + "432" + "10", {9, 11})]
 )
-async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, order, rows, found, totals):  # noqa: PLR0917 - fixtures
+async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, order, rows, references, totals):  # noqa: PLR0917 - fixtures
     """A walk by offsets skips what slid to the front, and sees twice what slid back; without the fault, neither."""
     for number in range(9):
         sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
@@ -310,7 +310,7 @@ async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, o
         drifting = await walk(plain)
 
     assert (list("876543210"), {9}) == quiet
-    assert (list(found), totals) == drifting
+    assert (list(references), totals) == drifting
 
 
 async def test_a_rule_picks_by_operation(plain, sandbox, data):
@@ -323,11 +323,11 @@ async def test_a_rule_picks_by_operation(plain, sandbox, data):
 
 async def test_a_rule_picks_by_seller(plain, sandbox, data):
     """Tests that share a sandbox do not hit each other."""
-    other = sandbox.create_tenant()
-    sandbox.faults.add(FaultRule(effect="fail_before_commit", tenant=other.user_id))
+    second_seller = sandbox.create_tenant()
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", tenant=second_seller.user_id))
 
     assert 201 == (await plain("POST", "/v1/orders", data(), key="k")).status
-    assert 500 == (await plain("POST", "/v1/orders", data(), key="k", token=other.access_token)).status
+    assert 500 == (await plain("POST", "/v1/orders", data(), key="k", token=second_seller.access_token)).status
 
 
 async def statuses(plain, count: int) -> list[int]:
@@ -401,19 +401,19 @@ async def test_clear_takes_out_all_or_those_of_one_seller(sandbox):
         sandbox.faults.add(FaultRule(effect="reset", tenant=tenant))
 
     sandbox.faults.clear(tenant=1)
-    left = [added.rule.tenant for added in sandbox.faults.list()]
+    sellers = [added.rule.tenant for added in sandbox.faults.list()]
     sandbox.faults.clear()
 
-    assert [None, 2] == left
+    assert [None, 2] == sellers
     assert () == sandbox.faults.list()
 
 
 async def test_reads_meet_the_same_faults(client, sandbox, order):
     """A read that got no response says so, and nothing about an outcome."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     for effect in ("reset", "truncate", "malformed", "lose_response_after_commit"):
         with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(NoAnswer) as failed:
-            await client.orders.get(made.id)
+            await client.orders.get(new_order.id)
         assert not isinstance(failed.value, OutcomeUnknown)
 
 
@@ -477,14 +477,14 @@ async def test_a_rejection_without_a_code_is_a_general_one(plain, sandbox, path,
 @pytest.mark.control("paymentsdk.sandbox._noun._SERVER_ERRORS", 501)
 async def test_a_status_that_is_not_documented_has_a_code_of_its_kind(plain, sandbox):
     """From 500 on it is the platform that failed, and below the request: no documented code says the contrary."""
-    seen = {}
+    answers = {}
     for status in (418, 499, 500, 599):
         with sandbox.faults.add(FaultRule(effect="refuse", status=status)):
             response = await plain("DELETE", "/v1/account/release_report/schedule")
-        seen[status] = (response.status, response.json["error"])
+        answers[status] = (response.status, response.json["error"])
 
     kinds = {418: "bad_request", 499: "bad_request", 500: "generic", 599: "generic"}
-    assert {status: (status, code) for status, code in kinds.items()} == seen
+    assert {status: (status, code) for status, code in kinds.items()} == answers
 
 
 BAD_RULES = [

@@ -14,7 +14,7 @@ from paymentsdk.sandbox._feed import MOST_BEHIND, Changed, Event, Feed
 
 async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:
     """Watch the stream until *count* events have come."""
-    found = []
+    received = []
     async with session.get(f"{sandbox.base_url}/_sandbox/events") as response:
         assert "text/event-stream" == response.content_type
         kind = ""
@@ -23,25 +23,27 @@ async def events(session, sandbox, count: int) -> list[tuple[str, dict]]:
             if text.startswith("event: "):
                 kind = text.removeprefix("event: ")
             elif text.startswith("data: "):
-                found.append((kind, json.loads(text.removeprefix("data: "))))
-                if len(found) == count:
+                received.append((kind, json.loads(text.removeprefix("data: "))))
+                if len(received) == count:
                     break
-    return found
+    return received
 
 
 async def test_orders_are_watched_live(session, sandbox, client, order, until):
     """Documents as they change, and requests as their responses go out; no tokens."""
     watching = asyncio.create_task(events(session, sandbox, 5))
     await until(lambda: sandbox.platform.feed._watchers)
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     await client.oauth.exchange_code(sandbox.authorization_code)
-    sandbox.buyer.pay(made)
-    seen = await watching
+    sandbox.buyer.pay(new_order)
+    received = await watching
 
-    assert ["orders", "requests", "requests", "orders", "merchant_orders"] == [kind for kind, _ in seen]
-    assert ["created", "processed"] == [data["document"]["order"]["status"] for kind, data in seen if kind == "orders"]
-    assert sandbox.tenant.user_id == seen[0][1]["tenant"]
-    assert sandbox.authorization_code not in json.dumps(seen)
+    assert ["orders", "requests", "requests", "orders", "merchant_orders"] == [kind for kind, _ in received]
+    assert ["created", "processed"] == [
+        data["document"]["order"]["status"] for kind, data in received if kind == "orders"
+    ]
+    assert sandbox.tenant.user_id == received[0][1]["tenant"]
+    assert sandbox.authorization_code not in json.dumps(received)
 
 
 @pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
@@ -72,10 +74,12 @@ async def test_changes_from_elsewhere_are_told(session, sandbox, plain, until):
     await plain("DELETE", "/_sandbox/faults")
     await plain("POST", "/_sandbox/restore")
 
-    seen = await watching
+    received = await watching
 
-    assert {"changed"} == {kind for kind, _ in seen}
-    assert ["policies", "faults", "faults", "faults", "everything"] == [data["document"]["what"] for _, data in seen]
+    assert {"changed"} == {kind for kind, _ in received}
+    assert ["policies", "faults", "faults", "faults", "everything"] == [
+        data["document"]["what"] for _, data in received
+    ]
 
 
 async def test_a_stream_has_no_head(plain):
@@ -102,7 +106,7 @@ async def test_a_watcher_who_missed_something_is_told_to_look_at_everything():
             feed.publish(Event(kind=str(number), tenant=None, document=ClockState()))
         await asyncio.sleep(0)
 
-        told = [queue.get_nowait() for _ in range(queue.qsize())]
+        received = [queue.get_nowait() for _ in range(queue.qsize())]
 
-    assert ["changed", *map(str, range(MOST_BEHIND, MOST_BEHIND + 5))] == [event.kind for event in told]
-    assert Changed("everything") == told[0].document
+    assert ["changed", *map(str, range(MOST_BEHIND, MOST_BEHIND + 5))] == [event.kind for event in received]
+    assert Changed("everything") == received[0].document

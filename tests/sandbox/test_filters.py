@@ -44,7 +44,7 @@ async def test_a_filter_that_nothing_meets_finds_nothing(operation: object) -> N
 def test_a_filter_without_a_column_is_rejected_at_import(operation: object) -> None:
     """A filter that is added to an operation alone fails when the sandbox is imported, and in no search."""
     noun = NOUNS[operation.name.partition(".")[0]]
-    handlers = [one for one in noun.handlers if one.operation is operation]
+    handlers = [handler for handler in noun.handlers if handler.operation is operation]
     columns = {name: get for name, get in noun.searched.columns.items() if name not in {"status", "payment_id"}}
     table = copy.copy(noun.searched)
     table.columns = columns

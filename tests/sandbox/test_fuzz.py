@@ -32,20 +32,20 @@ raw_numbers = st.sampled_from([b"1e400", b"-1e999999999", b"1" * 5000, b"1.0e-40
 
 def places(value: object, path: tuple = ()) -> list[tuple]:
     """Every place in *value*, the root included."""
-    found = [path]
+    paths = [path]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, member in items:
-        found += places(member, (*path, name))
-    return found
+        paths += places(member, (*path, name))
+    return paths
 
 
 def put(value: object, path: tuple, new: object) -> object:
     """Return *value* with *new* at *path*."""
     if not path:
         return new
-    first, *rest = path
+    first, *below = path
     copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[first] = put(copy[first], tuple(rest), new)
+    copy[first] = put(copy[first], tuple(below), new)
     return copy
 
 
@@ -54,8 +54,8 @@ def bodies(draw, example: object) -> bytes:
     """Bodies near a good one: members changed, dropped or added, numbers that no machine holds, broken bytes."""
     body = msgspec.to_builtins(example)
     for _ in range(draw(st.integers(1, 3))):
-        where = draw(st.sampled_from(places(body)))
-        body = put(body, where, draw(anything))
+        place = draw(st.sampled_from(places(body)))
+        body = put(body, place, draw(anything))
     if isinstance(body, dict) and draw(st.booleans()):
         body = {**body, draw(st.text(max_size=12)): draw(anything)}
     try:
@@ -104,7 +104,7 @@ def test_a_hostile_body_gets_a_documented_rejection(served, name, caplog):
         assert status < 500, answer
         assert [] == leaks(answer)
         if status >= 400:
-            assert documented & {(status, one) for one in codes(answer)}, answer
+            assert documented & {(status, code) for code in codes(answer)}, answer
 
     with caplog.at_level(logging.ERROR):
         fuzz()

@@ -52,8 +52,8 @@ REQUIRED = {
 def missing(required: object, value: object, place: str = "har") -> list[str]:
     """Return the places where *value* lacks what is *required*, or has it with another type."""
     if isinstance(required, dict) and isinstance(value, dict):
-        found = (missing(form, value.get(name), f"{place}.{name}") for name, form in required.items())
-        return [line for lines in found for line in lines]
+        problems = (missing(form, value.get(name), f"{place}.{name}") for name, form in required.items())
+        return [line for lines in problems for line in lines]
     if isinstance(required, list) and isinstance(value, list):
         return [line for entry in value for line in missing(required[0], entry, f"{place}[]")]
     return [] if not isinstance(required, dict | list) and isinstance(value, required) else [place]
@@ -67,12 +67,12 @@ async def test_the_archive_has_all_required_members_and_no_credential(plain, san
         "grant_type": "refresh_token", "client_id": info.client_id, "client_secret": info.client_secret,
         "refresh_token": info.refresh_token,
     }  # fmt: skip
-    made = await plain("POST", "/v1/orders", data(), key="key-1")
+    order_response = await plain("POST", "/v1/orders", data(), key="key-1")
     await plain("POST", "/v1/orders", data(total="49.00"), key="key-2")
     granted = await plain("POST", "/oauth/token", token, token=None)
     await plain("GET", f"/preapproval_plan/search?q=a%20b&status=&access_token={info.access_token}")
     with pytest.raises(aiohttp.ClientError):
-        await plain("POST", f"/v1/orders/{made.json['id']}/cancel", key="key-3")
+        await plain("POST", f"/v1/orders/{order_response.json['id']}/cancel", key="key-3")
     await plain("GET", "/v2/orders")
 
     response = await plain("GET", "/_sandbox/requests.har")
@@ -84,11 +84,11 @@ async def test_the_archive_has_all_required_members_and_no_credential(plain, san
     first, _, _, search, dropped, _ = archive["entries"]
     assert f"{sandbox.base_url}/v1/orders" == first["request"]["url"]
     assert {"name": "X-Idempotency-Key", "value": "key-1"} in first["request"]["headers"]
-    assert ("application/json", made.raw.decode()) == (
+    assert ("application/json", order_response.raw.decode()) == (
         first["request"]["postData"]["mimeType"],
         first["response"]["content"]["text"],
     )
-    assert len(made.raw) == first["response"]["content"]["size"]
+    assert len(order_response.raw) == first["response"]["content"]["size"]
     assert [("q", "a b"), ("status", ""), ("access_token", "***")] == [
         (pair["name"], pair["value"]) for pair in search["request"]["queryString"]
     ]

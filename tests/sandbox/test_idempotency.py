@@ -66,7 +66,9 @@ async def test_an_amount_and_its_text_are_told_apart(plain, data):
     number = await plain("POST", "/v1/orders", order.replace(b'"50.00"', b"50.00"), key="k")
     text = await plain("POST", "/v1/advanced_payments", _wallet(b'"80.25"'), key="w")
 
-    assert [(409, "idempotency_key_already_used")] * 2 == [(one.status, one.code) for one in (number, text)]
+    assert [(409, "idempotency_key_already_used")] * 2 == [
+        (response.status, response.code) for response in (number, text)
+    ]
 
 
 def _wallet(amount: bytes) -> bytes:
@@ -75,21 +77,21 @@ def _wallet(amount: bytes) -> bytes:
 
 async def test_another_operation_or_another_order_is_a_conflict(plain, client, sandbox, order):
     """A key belongs to one request: operation, path and body."""
-    one, two = await client.orders.create(order()), await client.orders.create(order())
-    await plain("POST", f"/v1/orders/{one.id}/cancel", key="k")
+    first, second = await client.orders.create(order()), await client.orders.create(order())
+    await plain("POST", f"/v1/orders/{first.id}/cancel", key="k")
 
-    others = [
-        await plain("POST", f"/v1/orders/{two.id}/cancel", key="k"),
-        await plain("POST", f"/v1/orders/{one.id}/refund", key="k"),
+    conflicts = [
+        await plain("POST", f"/v1/orders/{second.id}/cancel", key="k"),
+        await plain("POST", f"/v1/orders/{first.id}/refund", key="k"),
         await plain("POST", "/v1/advanced_payments", WALLET, key="k"),
     ]
 
-    assert [409] * 3 == [response.status for response in others]
-    assert "created" == (await client.orders.get(two.id)).status
+    assert [409] * 3 == [response.status for response in conflicts]
+    assert "created" == (await client.orders.get(second.id)).status
 
 
-@pytest.mark.parametrize("other", [b'{ "a": 1}', b"\xff\x00", b"{}", b""])
-async def test_bytes_are_the_same_to_the_last_one(start, plain_to, other):
+@pytest.mark.parametrize("second_body", [b'{ "a": 1}', b"\xff\x00", b"{}", b""])
+async def test_bytes_are_the_same_to_the_last_one(start, plain_to, second_body):
     """What takes no JSON takes a picture, or a text with one blank more, for what it is: another request."""
     wallet = OPERATIONS["wallet_payments.create"]
     upload = replace(wallet, name="uploads.create", path="/uploads", body=bytes, echoes=(), errors=())
@@ -98,7 +100,7 @@ async def test_bytes_are_the_same_to_the_last_one(start, plain_to, other):
 
     first = await plain("POST", "/uploads", b'{"a": 1}', key="k")
     again = await plain("POST", "/uploads", b'{"a": 1}', key="k")
-    conflict = await plain("POST", "/uploads", other, key="k")
+    conflict = await plain("POST", "/uploads", second_body, key="k")
 
     assert (201, first.raw) == (again.status, again.raw)
     assert (409, "idempotency_key_already_used") == (conflict.status, conflict.code)
@@ -131,8 +133,8 @@ async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, unti
 
 async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_changed(plain, client, sandbox, order):
     """What was saved is given again, although a new request would be rejected by now."""
-    made = await client.orders.create(order())
-    canceled = [await plain("POST", f"/v1/orders/{made.id}/cancel", key="c") for _ in range(2)]
+    new_order = await client.orders.create(order())
+    canceled = [await plain("POST", f"/v1/orders/{new_order.id}/cancel", key="c") for _ in range(2)]
     paid = await client.orders.create(order())
     sandbox.buyer.pay(paid)
     bodies = (None, {}, b"", b" \n")
@@ -146,12 +148,12 @@ async def test_a_cancellation_and_a_refund_are_replayed_after_the_state_has_chan
 
 async def test_two_keys_are_two_refunds(plain, client, sandbox, order):
     """The negative control: without the key, the money would go twice."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
-    part = {"transactions": [{"id": made.transactions.payments[0].id, "amount": "10.00"}]}
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
+    part = {"transactions": [{"id": new_order.transactions.payments[0].id, "amount": "10.00"}]}
 
     for key in ("a", "b", "b"):
-        await plain("POST", f"/v1/orders/{made.id}/refund", part, key=key)
+        await plain("POST", f"/v1/orders/{new_order.id}/refund", part, key=key)
 
     assert 2 == [entry.kind for entry in sandbox.ledger()].count("refund")
     assert ["a", "b"] == [entry.idempotency_key for entry in sandbox.ledger() if entry.kind == "refund"]
@@ -187,8 +189,8 @@ def forgets_none(original):
 @pytest.mark.control("paymentsdk.sandbox._store.Store.save_response", around=forgets_none)
 async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbox, data):
     """A sandbox that runs for weeks keeps the responses of a day; the responses of other sellers are left alone."""
-    other = sandbox.create_tenant()
-    await plain("POST", "/v1/orders", data(), key="others", token=other.access_token)
+    second_seller = sandbox.create_tenant()
+    await plain("POST", "/v1/orders", data(), key="others", token=second_seller.access_token)
     for day in range(4):
         for number in range(3):
             await plain("POST", "/v1/orders", data(), key=f"{day}-{number}")
@@ -198,7 +200,7 @@ async def test_the_response_of_a_key_that_is_forgotten_is_not_kept(plain, sandbo
 
     rows = [[kept(sandbox, f"{day}-{number}") for number in range(3)] for day in range(4)]
     assert [[False] * 3, [False] * 3, [False] * 3, [True] * 3] == rows
-    assert sandbox.store.saved_response(other.user_id, "others") is not None
+    assert sandbox.store.saved_response(second_seller.user_id, "others") is not None
 
 
 async def test_how_long_keys_are_is_a_policy(start, plain_to, data):
@@ -217,12 +219,12 @@ async def test_keys_are_visible_ascii(plain, data, key):
 
 async def test_keys_belong_to_a_seller(plain, sandbox, data):
     """Two sellers may use the same key."""
-    other = sandbox.create_tenant()
+    second_seller = sandbox.create_tenant()
 
-    one = await plain("POST", "/v1/orders", data(), key="k")
-    two = await plain("POST", "/v1/orders", data("99.00"), key="k", token=other.access_token)
+    first = await plain("POST", "/v1/orders", data(), key="k")
+    second = await plain("POST", "/v1/orders", data("99.00"), key="k", token=second_seller.access_token)
 
-    assert (201, 201) == (one.status, two.status)
+    assert (201, 201) == (first.status, second.status)
 
 
 @pytest.mark.parametrize(
@@ -262,12 +264,12 @@ async def test_keys_have_a_length(plain, data, length, status):
 
 async def test_reads_and_unkeyed_writes_ignore_a_key(plain, client, order, data):
     """A key on a GET or on a preference changes nothing."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     body = {"items": [{"title": "t", "quantity": 1, "unit_price": 1}]}
 
-    assert 200 == (await plain("GET", f"/v1/orders/{made.id}", key="k")).status
-    one, two = [await plain("POST", "/checkout/preferences", body, key="k") for _ in range(2)]
-    assert one.json["id"] != two.json["id"]
+    assert 200 == (await plain("GET", f"/v1/orders/{new_order.id}", key="k")).status
+    first, second = [await plain("POST", "/checkout/preferences", body, key="k") for _ in range(2)]
+    assert first.json["id"] != second.json["id"]
     assert 201 == (await plain("POST", "/v1/orders", data("2.00"), key="k")).status
 
 
@@ -306,11 +308,11 @@ async def test_a_concurrent_twin_gets_a_defined_response(start, plain_to, data, 
         await until(lambda: delay.hits)
         twin = await plain("POST", "/v1/orders", data(), key="k")
         end_delays(sandbox)
-        done = await first
+        response = await first
     again = await plain("POST", "/v1/orders", data(), key="k")
 
     assert (status, "resource_locked") == (twin.status, twin.code)
-    assert (201, done.raw) == (done.status, again.raw)
+    assert (201, response.raw) == (response.status, again.raw)
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
 
 

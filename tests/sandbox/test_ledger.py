@@ -21,14 +21,14 @@ from paymentsdk.sandbox import PlanRequest, RecurringRequest
 def lines(sandbox):
     """Returns the lines: kind, amount, what moved, what that belongs to, the integrator's name of it, and the key."""
     return lambda: [
-        (one.kind, one.amount, one.id, one.order_id, one.external_reference, one.idempotency_key)
-        for one in sandbox.ledger()
+        (entry.kind, entry.amount, entry.id, entry.order_id, entry.external_reference, entry.idempotency_key)
+        for entry in sandbox.ledger()
     ]
 
 
 async def test_a_line_of_an_order_names_it_and_what_moved(client, sandbox, order, lines):
     """The payment or the refund, the order, its reference and the key; what expires has no key."""
-    paid, left, spared = [
+    paid, unpaid, spared = [
         (await client.orders.create(order(external_reference=name), idempotency_key=f"make-{name}")).id
         for name in ("paid", "left", "spared")
     ]
@@ -39,28 +39,28 @@ async def test_a_line_of_an_order_names_it_and_what_moved(client, sandbox, order
 
     assert [
         ("order_created", 0, paid, paid, "paid", "make-paid"),
-        ("order_created", 0, left, left, "left", "make-left"),
+        ("order_created", 0, unpaid, unpaid, "left", "make-left"),
         ("order_created", 0, spared, spared, "spared", "make-spared"),
         ("payment", 50, payment.id, paid, "paid", None),
         ("refund", -20, refund.refunds[0].id, paid, "paid", "back"),
         ("order_canceled", 0, spared, spared, "spared", "stop"),
-        ("order_expired", 0, left, left, "left", None),
+        ("order_expired", 0, unpaid, unpaid, "left", None),
     ] == lines()
 
 
 async def test_a_line_of_a_sale_names_its_preference(client, sandbox, lines):
     """The payment is the one that was approved; it and what went back of it have the reference of the preference."""
     item = PreferenceItemRequest(unit_price=Decimal(5))
-    made = await client.preferences.create(PreferenceRequest(items=[item], external_reference="basket"))
-    sandbox.buyer.pay_preference(made, outcome="rejected")
-    _, payment = sandbox.buyer.pay_preference(made).payments
+    new_preference = await client.preferences.create(PreferenceRequest(items=[item], external_reference="basket"))
+    sandbox.buyer.pay_preference(new_preference, outcome="rejected")
+    _, payment = sandbox.buyer.pay_preference(new_preference).payments
     [paid] = await client.merchant_orders.search().collect()
     sandbox.buyer.refund_merchant_order(paid.id, Decimal(2))
 
     created, sold, back = lines()
-    assert ("preference_created", 0, made.id, made.id, "basket", None) == created
-    assert ("payment", 5, str(payment.id), made.id, "basket", None) == sold
-    assert ("refund", -2, made.id, "basket", None) == (*back[:2], *back[3:])
+    assert ("preference_created", 0, new_preference.id, new_preference.id, "basket", None) == created
+    assert ("payment", 5, str(payment.id), new_preference.id, "basket", None) == sold
+    assert ("refund", -2, new_preference.id, "basket", None) == (*back[:2], *back[3:])
 
 
 async def test_a_line_of_an_invoice_names_it_and_its_payment(client, sandbox, lines):
@@ -80,18 +80,20 @@ async def test_a_line_of_a_wallet_payment_names_it_and_its_part(plain, lines):
         "wallet_payment": {"transaction_amount": 80, "external_reference": "ride-7"},
         "payer": {"token": "token", "type_token": "wallet"},
     }
-    made = (await plain("POST", "/v1/advanced_payments", body, key="k")).json
+    new_payment = (await plain("POST", "/v1/advanced_payments", body, key="k")).json
 
-    assert [("wallet_payment", 80, str(made["payments"][0]["id"]), str(made["id"]), "ride-7", "k")] == lines()
+    assert [
+        ("wallet_payment", 80, str(new_payment["payments"][0]["id"]), str(new_payment["id"]), "ride-7", "k")
+    ] == lines()
 
 
 async def _money_moves(sandbox, client, order) -> None:
     """Have every kind of movement take place."""
     for name in ("paid", "canceled"):
-        made = await client.orders.create(order("12345.67", external_reference=name))
-        payment = sandbox.buyer.pay(made).payment
-        await client.orders.refund(made.id, payment_id=payment.id, amount=Decimal("1000.01"))
-        await (client.orders.refund if name == "paid" else client.orders.cancel)(made.id)
+        new_order = await client.orders.create(order("12345.67", external_reference=name))
+        payment = sandbox.buyer.pay(new_order).payment
+        await client.orders.refund(new_order.id, payment_id=payment.id, amount=Decimal("1000.01"))
+        await (client.orders.refund if name == "paid" else client.orders.cancel)(new_order.id)
     item, shipments = PreferenceItemRequest(unit_price=Decimal("12345.67")), ShipmentsRequest(cost=Decimal("100.01"))
     sale = sandbox.buyer.pay_preference(
         await client.preferences.create(PreferenceRequest(items=[item], shipments=shipments))

@@ -24,7 +24,7 @@ def paid(client, sandbox, order):
 
 async def references(client, **filters: object) -> list[str]:
     """Return the references of what is found."""
-    return [one.external_reference async for one in client.merchant_orders.search(**filters)]
+    return [row.external_reference async for row in client.merchant_orders.search(**filters)]
 
 
 async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
@@ -32,31 +32,40 @@ async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
     assert [] == await references(client)
     items = [{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "u", "external_code": "c-1"}]
     await paid("one", items=items, description="d")
-    [found] = await client.merchant_orders.search().collect()
+    [merchant_order] = await client.merchant_orders.search().collect()
 
     assert ("closed", "paid", "one", "d") == (
-        found.status,
-        found.order_status,
-        found.external_reference,
-        found.additional_info,
+        merchant_order.status,
+        merchant_order.order_status,
+        merchant_order.external_reference,
+        merchant_order.additional_info,
     )
-    assert (50, 50, 0, 0) == (found.total_amount, found.paid_amount, found.refunded_amount, found.shipping_cost)
-    assert (sandbox.tenant.user_id, sandbox.buyer.payer_id) == (found.collector.id, found.payer.id)
+    assert (50, 50, 0, 0) == (
+        merchant_order.total_amount,
+        merchant_order.paid_amount,
+        merchant_order.refunded_amount,
+        merchant_order.shipping_cost,
+    )
+    assert (sandbox.tenant.user_id, sandbox.buyer.payer_id) == (merchant_order.collector.id, merchant_order.payer.id)
     assert ("c-1", "Coffee", 2, 25, "ARS") == (
-        found.items[0].id,
-        found.items[0].title,
-        found.items[0].quantity,
-        found.items[0].unit_price,
-        found.items[0].currency_id,
+        merchant_order.items[0].id,
+        merchant_order.items[0].title,
+        merchant_order.items[0].quantity,
+        merchant_order.items[0].unit_price,
+        merchant_order.items[0].currency_id,
     )
     assert ("approved", "accredited", 50, 0) == (
-        found.payments[0].status,
-        found.payments[0].status_detail,
-        found.payments[0].total_paid_amount,
-        found.payments[0].amount_refunded,
+        merchant_order.payments[0].status,
+        merchant_order.payments[0].status_detail,
+        merchant_order.payments[0].total_paid_amount,
+        merchant_order.payments[0].amount_refunded,
     )
-    assert (sandbox.client_id, "AR", "MARKET") == (found.application_id, found.site_id, found.marketplace)
-    assert found.date_created == found.last_updated == sandbox.clock.now()
+    assert (sandbox.client_id, "AR", "MARKET") == (
+        merchant_order.application_id,
+        merchant_order.site_id,
+        merchant_order.marketplace,
+    )
+    assert merchant_order.date_created == merchant_order.last_updated == sandbox.clock.now()
 
 
 async def test_days_of_changes_show_what_was_paid_after_its_own_day(client, sandbox):
@@ -69,30 +78,32 @@ async def test_days_of_changes_show_what_was_paid_after_its_own_day(client, sand
     day, moment = timedelta(days=1), timedelta(milliseconds=1)
     item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("5.00"))
     preference = await client.preferences.create(PreferenceRequest(items=[item]))
-    found = {"date_created": [], "last_updated": []}
+    results = {"date_created": [], "last_updated": []}
 
     sandbox.clock.advance(midnight - timedelta(minutes=5) - sandbox.clock.now())
     sandbox.buyer.open_checkout(preference)
     for morning in (midnight, midnight + day):
         sandbox.clock.advance(morning + timedelta(minutes=5) - sandbox.clock.now())
-        for name, orders in found.items():
+        for name, orders in results.items():
             window = {f"{name}_from": morning - day, f"{name}_to": morning - moment}
             orders.extend(await client.merchant_orders.search(status="closed", **window).collect())
         if morning == midnight:
             sandbox.buyer.pay_preference(preference)
 
-    assert [] == found["date_created"]
-    assert [Decimal("5.00")] == [order.paid_amount for order in found["last_updated"]]
+    assert [] == results["date_created"]
+    assert [Decimal("5.00")] == [order.paid_amount for order in results["last_updated"]]
 
 
 async def test_a_refund_is_seen(client, sandbox, paid, order):
     """A part leaves it paid, all of it makes it reverted."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
     sandbox.clock.advance("PT1M")
-    await client.orders.refund(made.id, payment_id=made.transactions.payments[0].id, amount=made.total_amount / 2)
+    await client.orders.refund(
+        new_order.id, payment_id=new_order.transactions.payments[0].id, amount=new_order.total_amount / 2
+    )
     [part] = await client.merchant_orders.search().collect()
-    await client.orders.refund(made.id)
+    await client.orders.refund(new_order.id)
     [whole] = await client.merchant_orders.search().collect()
 
     assert ("paid", 25) == (part.order_status, part.refunded_amount)
@@ -109,10 +120,10 @@ async def test_a_refund_is_seen(client, sandbox, paid, order):
 async def test_what_an_order_came_to_is_refunded_through_the_order(client, sandbox, paid):
     """Else the money would be back in one place, and could be given back once more in the other."""
     await paid("one")
-    [found] = await client.merchant_orders.search().collect()
+    [merchant_order] = await client.merchant_orders.search().collect()
 
     with pytest.raises(Rejected, match="through the Orders API"):
-        sandbox.buyer.refund_merchant_order(found.id)
+        sandbox.buyer.refund_merchant_order(merchant_order.id)
 
     assert 50 == sum(entry.amount for entry in sandbox.ledger())
 
@@ -125,11 +136,11 @@ async def test_every_filter_filters(client, sandbox, paid):
         items=[{**item, "external_code": "a"}, {**item, "external_code": "b"}],
         integration_data={"sponsor": {"id": "77"}},
     )
-    [found] = await client.merchant_orders.search().collect()
+    [merchant_order] = await client.merchant_orders.search().collect()
     now, moment = sandbox.clock.now(), timedelta(milliseconds=1)
     hits = {
         "status": "closed",
-        "payer_id": found.payer.id,
+        "payer_id": merchant_order.payer.id,
         "sponsor_id": 77,
         "external_reference": "one",
         "site_id": "AR",
@@ -171,19 +182,19 @@ async def test_an_item_without_an_id_has_none(paid, client):
 
 
 @pytest.mark.parametrize(
-    ("edge", "bound", "seen"),
+    ("edge", "bound", "total"),
     [("inclusive", "from", 0), ("exclusive", "from", 0), ("inclusive", "to", 1), ("exclusive", "to", 1)],
 )
-async def test_a_bound_between_two_milliseconds_is_kept(start, plain_to, connect, order, edge, bound, seen):  # noqa: PLR0917 - fixtures
+async def test_a_bound_between_two_milliseconds_is_kept(start, plain_to, connect, order, edge, bound, total):  # noqa: PLR0917 - fixtures
     """A row of the millisecond before it is earlier, whatever the policy says of rows at the very bound."""
     sandbox = await start(frozen=True, policies={"window_edge": edge})
     async with connect(sandbox) as client:
         sandbox.buyer.pay(await client.orders.create(order()))
     between = sandbox.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "500Z"
 
-    found = await plain_to(sandbox)("GET", f"/merchant_orders/search?date_created_{bound}={between}")
+    response = await plain_to(sandbox)("GET", f"/merchant_orders/search?date_created_{bound}={between}")
 
-    assert seen == found.json["total"]
+    assert total == response.json["total"]
 
 
 @pytest.mark.parametrize("hours", [-12, -4, 0, 5.75, 14])
@@ -192,7 +203,7 @@ async def test_a_moment_is_the_same_in_every_zone(client, sandbox, paid, column,
     """The offset that a filter is written with decides nothing: not to the east, not to the west."""
     await paid("one")
     now, zone = sandbox.clock.now(), timezone(timedelta(hours=hours))
-    before, after = ((now + timedelta(hours=way)).astimezone(zone) for way in (-1, 1))
+    before, after = ((now + timedelta(hours=shift)).astimezone(zone) for shift in (-1, 1))
 
     assert ["one"] == await references(client, **{f"{column}_from": before, f"{column}_to": after})
     assert [] == await references(client, **{f"{column}_from": after})
@@ -205,29 +216,29 @@ async def test_another_application_has_no_orders_here(client):
 
 
 @pytest.mark.parametrize(
-    ("edge", "milliseconds", "seen"),
+    ("edge", "milliseconds", "is_found"),
     [("inclusive", 0, True), ("inclusive", 1, False), ("exclusive", 0, False), ("exclusive", -1, True)],
 )
-async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, seen):  # noqa: PLR0917 - fixtures
+async def test_a_search_sees_90_days(start, connect, order, edge, milliseconds, is_found):  # noqa: PLR0917 - fixtures
     """To the millisecond, and the edge is a policy."""
     sandbox = await start(frozen=True, policies={"window_edge": edge})
     async with connect(sandbox) as client:
         sandbox.buyer.pay(await client.orders.create(order()))
         sandbox.clock.advance(timedelta(days=90, milliseconds=milliseconds))
 
-        assert seen == bool(await references(client))
+        assert is_found == bool(await references(client))
         assert 0 == len(await references(client, date_created_from=sandbox.clock.now()))
 
 
 async def test_a_late_refund_is_in_no_search(client, sandbox, order):
     """The 90 days are counted from the making, also where a window of `last_updated` has the change in it."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
     sandbox.clock.advance("P91D")
-    await client.orders.refund(made.id)
+    await client.orders.refund(new_order.id)
 
     assert [] == await references(client, last_updated_from=sandbox.clock.now())
-    assert "refunded" == (await client.orders.get(made.id)).status
+    assert "refunded" == (await client.orders.get(new_order.id)).status
     assert [50, -50] == [entry.amount for entry in sandbox.ledger() if entry.amount]
 
 
@@ -239,9 +250,9 @@ async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect,
         for number in range(4):
             sandbox.buyer.pay(await client.orders.create(order(external_reference=str(number))))
             sandbox.clock.advance(timedelta(seconds=number // 2))
-        found = await references(client)
+        rows = await references(client)
 
-    assert ["0", "1", "2", "3"] == (found if sort == "oldest" else found[::-1])
+    assert ["0", "1", "2", "3"] == (rows if sort == "oldest" else rows[::-1])
 
 
 @pytest.mark.parametrize(("last", "expected"), [("total", 5), ("zero", 0), ("null", None)])
@@ -317,14 +328,14 @@ async def test_an_unusual_query_is_taken(plain, paid, query):
 async def test_a_seller_sees_their_own(client, connect, sandbox, paid):
     """And nobody else's."""
     await paid("one")
-    async with connect(sandbox, sandbox.create_tenant()) as other:
-        assert [] == await references(other)
+    async with connect(sandbox, sandbox.create_tenant()) as second_client:
+        assert [] == await references(second_client)
 
 
 async def test_an_order_and_its_merchant_order_name_the_same_payment(client, sandbox, order):
     """The `reference_id` of the order's payment is the payment's id in the merchant order."""
-    made = await client.orders.create(order())
-    paid = sandbox.buyer.pay(made)
-    found = await client.merchant_orders.search(external_reference=made.external_reference).first()
+    new_order = await client.orders.create(order())
+    paid = sandbox.buyer.pay(new_order)
+    merchant_order = await client.merchant_orders.search(external_reference=new_order.external_reference).first()
 
-    assert [paid.payment.reference_id] == [str(one.id) for one in found.payments]
+    assert [paid.payment.reference_id] == [str(payment.id) for payment in merchant_order.payments]

@@ -125,14 +125,14 @@ async def test_each_state_of_an_order_is_notified_of(shop):
     shop.sandbox.clock.advance("PT20M")
     await shop.settled()
 
-    seen = {(received.json["data"]["id"], received.json["type"]) for received in shop.receiver.requests}
+    notifications = {(received.json["data"]["id"], received.json["type"]) for received in shop.receiver.requests}
     assert {
-        *((made.id, "orders.created") for made in (paid, canceled, expired)),
+        *((order.id, "orders.created") for order in (paid, canceled, expired)),
         (paid.id, "orders.paid"),
         (paid.id, "orders.refunded"),
         (canceled.id, "orders.canceled"),
         (expired.id, "orders.expired"),
-    } == seen
+    } == notifications
     assert 7 == len(shop.receiver.requests)
 
 
@@ -140,11 +140,11 @@ async def test_what_leaves_an_order_as_it_is_notifies_nobody(shop):
     """A rejected payment, a payment in review, a refund that fails; and no invoice has a topic."""
     shop.webhook(topics=("orders", "payments", "merchant_orders"))
     shop.sandbox.change_policies({"refund_outcome": "failed"})
-    made = await shop.create()
-    shop.sandbox.buyer.reject(made)
-    shop.sandbox.buyer.pay(made, outcome="in_review")
-    shop.sandbox.buyer.pay(made)
-    await shop.client.orders.refund(made.id)
+    order = await shop.create()
+    shop.sandbox.buyer.reject(order)
+    shop.sandbox.buyer.pay(order, outcome="in_review")
+    shop.sandbox.buyer.pay(order)
+    await shop.client.orders.refund(order.id)
     shop.sandbox.buyer.subscribe()
     shop.sandbox.clock.advance("P40D")
     await shop.settled()
@@ -163,13 +163,15 @@ async def test_a_preference_has_the_older_topics(shop, plain):
     await shop.settled()
 
     of_order, payment = [("merchant_orders", str(merchant_order.id))], str(merchant_order.payments[-1].id)
-    seen = [(*received.json["type"].split("."), received.json["data"]["id"]) for received in shop.receiver.requests]
+    notifications = [
+        (*received.json["type"].split("."), received.json["data"]["id"]) for received in shop.receiver.requests
+    ]
     assert {
         *((topic, action, name) for topic, name in of_order for action in ("created", "paid", "refunded")),
         ("payments", "paid", payment),
         ("payments", "refunded", payment),
-    } == set(seen)
-    assert 5 == len(seen)
+    } == set(notifications)
+    assert 5 == len(notifications)
 
 
 async def test_a_notification_url_is_ignored_unless_a_policy_says_otherwise(shop, plain):
@@ -219,9 +221,9 @@ async def test_another_seller_and_another_topic_get_nothing(shop):
 async def test_what_is_rolled_back_is_not_notified_of(shop):
     """The notification is a part of the transaction of the change."""
     shop.webhook()
-    made = await shop.create()
+    order = await shop.create()
     with suppress(ZeroDivisionError), shop.sandbox.store.transaction():
-        shop.sandbox.buyer.pay(made)
+        shop.sandbox.buyer.pay(order)
         raise ZeroDivisionError
     await shop.settled()
 
@@ -255,7 +257,7 @@ async def test_a_standard_webhook_is_signed(shop):
     """Over id, timestamp and body; the timestamp is the machine's, wherever the clock of the sandbox stands."""
     shop.sandbox.clock.advance("P30D")
     shop.webhook(secret=SECRET)
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
 
     [received] = shop.receiver.requests
@@ -263,8 +265,8 @@ async def test_a_standard_webhook_is_signed(shop):
     assert abs(time.time() - int(received.headers["webhook-timestamp"])) < 60
     assert {
         "type": "orders.created",
-        "timestamp": made.created_date.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "data": {"topic": "orders", "id": made.id, "user_id": str(shop.sandbox.tenant.user_id)},
+        "timestamp": order.created_date.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "data": {"topic": "orders", "id": order.id, "user_id": str(shop.sandbox.tenant.user_id)},
     } == received.json
 
 
@@ -290,17 +292,17 @@ async def test_a_manifest_is_signed(shop, options, signed):
     text = "id:{id};request-id:{request_id};ts:{ts};"
     signer = ManifestSigner(**{"header": "x-signature", "manifest": text, **options})
     shop.webhook(secret="s3cret", signer=signer, template=template)
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
 
     [received] = shop.receiver.requests
     stamp, signature = (part.partition("=")[2] for part in received.headers["x-signature"].split(","))
     request_id = received.headers.get("x-request-id", "")
-    signed = signed.format(id=made.id, lower=made.id.lower(), request_id=request_id, ts=stamp)
+    signed = signed.format(id=order.id, lower=order.id.lower(), request_id=request_id, ts=stamp)
     seconds = int(stamp) / (1000 if "unit" in options else 1)
     assert hmac.digest(b"s3cret", signed.encode(), hashlib.sha256).hex() == signature
     assert abs(time.time() - seconds) < 60
-    assert {"data.id": made.id, "type": "orders"} == dict(received.query)
+    assert {"data.id": order.id, "type": "orders"} == dict(received.query)
 
 
 async def test_a_template_of_your_own_has_json_and_query(shop):
@@ -323,27 +325,27 @@ async def test_ready_templates_are_cloud_events_and_hints(shop):
     """CloudEvents 1.0 in its structured form; and only what must be looked at again."""
     shop.webhook(template="cloudevents", signer="none")
     shop.webhook(template="hint", signer="none")
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
 
     event, hint = sorted((received.json for received in shop.receiver.requests), key=len, reverse=True)
-    assert {"topic": "orders", "id": made.id} == hint
+    assert {"topic": "orders", "id": order.id} == hint
     assert event.pop("id").startswith("EVT")
     assert event.pop("time")
     source = f"/users/{shop.sandbox.tenant.user_id}"
-    assert {"specversion": "1.0", "source": source, "type": "orders.created", "subject": made.id} == event
+    assert {"specversion": "1.0", "source": source, "type": "orders.created", "subject": order.id} == event
 
 
 @pytest.mark.parametrize("template", ["standard", "cloudevents", "hint"])
 async def test_a_receiver_verifies_and_reads_it(shop, template):
     """With the secret of the registration, `Webhook.standard` says what must be looked at again."""
     verifier = Verifier.standard(shop.webhook(template=template).secret)
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
 
     [received] = shop.receiver.requests
     notification = verifier.verify(received.headers, received.body)
-    assert ("orders", made.id) == (notification.topic, notification.id)
+    assert ("orders", order.id) == (notification.topic, notification.id)
     with shop.sandbox.faults.add(FaultRule(effect="stale_timestamp")):
         await shop.create()
         await shop.settled()
@@ -356,14 +358,14 @@ async def test_a_receiver_verifies_a_manifest(shop):
     manifest = "id:{id:lower};request-id:{request_id};ts:{ts};"
     signer = ManifestSigner(header="x-signature", manifest=manifest)
     secret = shop.webhook(signer=signer, template=Template(query={"data.id": "{id}", "topic": "{topic}"})).secret
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
 
     [received] = shop.receiver.requests
     query = urlencode(list(received.query.items()))
     verifier = Verifier.manifest(secret, header="x-signature", manifest=manifest)
     notification = verifier.verify(received.headers, received.body, query)
-    assert ("orders", made.id) == (notification.topic, notification.id)
+    assert ("orders", order.id) == (notification.topic, notification.id)
     assert b"" == received.body
 
 
@@ -559,18 +561,18 @@ async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy
     shop.webhook()
     shop.sandbox.change_policies({"notification_order": policy, "notification_retries": "PT10S"})
     shop.receiver.responses = [web.Response(status=500)]
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
-    shop.sandbox.buyer.pay(made)
+    shop.sandbox.buyer.pay(order)
     unrelated = await shop.create()
-    seen = [3, 2][policy == "per_resource"]
-    await shop.until(lambda: len(shop.receiver.requests) >= seen)
+    count = [3, 2][policy == "per_resource"]
+    await shop.until(lambda: len(shop.receiver.requests) >= count)
     shop.sandbox.clock.advance("PT10S")
     await shop.settled()
 
     of_order = [row.json["type"] for row in shop.receiver.requests if row.json["data"]["id"] != unrelated.id]
     assert expected == of_order
-    assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:seen]]
+    assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:count]]
 
 
 async def test_what_is_redelivered_holds_up_nothing(shop):
@@ -578,9 +580,9 @@ async def test_what_is_redelivered_holds_up_nothing(shop):
     shop.webhook()
     shop.sandbox.change_policies({"notification_retries": "P1D"})
     shop.receiver.responses = [web.Response(status=500), web.Response(status=500)]
-    made = await shop.create()
+    order = await shop.create()
     await shop.settled()
-    shop.sandbox.buyer.pay(made)
+    shop.sandbox.buyer.pay(order)
     shop.sandbox.clock.advance("PT1S")
     shop.sandbox.webhooks.redeliver(shop.sandbox.webhooks.deliveries()[1].id)
     await shop.settled()
@@ -685,8 +687,8 @@ async def test_a_name_must_lead_to_this_machine(shop, monkeypatch):
     resolve, port = ThreadedResolver.resolve, shop.receiver.url.split(":")[2].split("/")[0]
 
     async def elsewhere(self, host, port=0, family=0):
-        found = await resolve(self, "127.0.0.1", port, family)
-        return [found[0], {**found[0], "host": "192.0.2.1"}]
+        addresses = await resolve(self, "127.0.0.1", port, family)
+        return [addresses[0], {**addresses[0], "host": "192.0.2.1"}]
 
     shop.webhook(url=f"http://shop.localhost:{port}/")
     monkeypatch.setattr(ThreadedResolver, "resolve", elsewhere)
@@ -701,10 +703,10 @@ async def test_a_named_host_may_be_anywhere(start, connect, shop, monkeypatch):
     """`allow_hosts` names it; its address is not looked at."""
     sandbox = await start(allow_hosts=["shop.example"])
     port = shop.receiver.url.split(":")[2].split("/")[0]
-    resolve, asked = ThreadedResolver.resolve, []
+    resolve, hosts = ThreadedResolver.resolve, []
 
     async def here(self, host, port=0, family=0):
-        asked.append(host)
+        hosts.append(host)
         return await resolve(self, "127.0.0.1", port, family)
 
     monkeypatch.setattr(ThreadedResolver, "resolve", here)
@@ -713,7 +715,7 @@ async def test_a_named_host_may_be_anywhere(start, connect, shop, monkeypatch):
         await client.orders.create(shop.make())
     await shop.until(lambda: shop.receiver.requests)
 
-    assert ["shop.example"] == asked
+    assert ["shop.example"] == hosts
     assert f"shop.example:{port}" == shop.receiver.requests[0].headers["Host"]
 
 
@@ -769,13 +771,13 @@ async def test_a_file_keeps_webhooks_and_what_waits(start, connect, shop, tmp_pa
     first = await start(db=path, frozen=True, policies={"delivery": "manual"})
     first.webhooks.add(WebhookRequest(url=shop.receiver.url))
     async with connect(first) as client:
-        made = await client.orders.create(shop.make())
+        order = await client.orders.create(shop.make())
     first.webhooks.redeliver(first.webhooks.deliveries()[0].id)
     await first.stop()
     await start(db=path)
     await shop.until(lambda: shop.receiver.requests)
 
-    assert made.id == shop.receiver.requests[-1].json["data"]["id"]
+    assert order.id == shop.receiver.requests[-1].json["data"]["id"]
 
 
 # --- faults ------------------------------------------------------------------------------------------------------
@@ -817,11 +819,11 @@ async def test_a_late_notification_is_overtaken_if_it_is_reordered(shop, effect,
     shop.sandbox.clock.advance("PT29S")
     if effect == "reordered":
         await shop.settled()
-    seen = len(shop.receiver.requests)
+    early_requests = len(shop.receiver.requests)
     shop.sandbox.clock.advance("PT1S")
     await shop.settled()
 
-    assert int(effect == "reordered") == seen
+    assert int(effect == "reordered") == early_requests
     assert types == shop.receiver.types
 
 
@@ -830,10 +832,10 @@ async def test_a_wrong_signature_is_wrong(shop):
     shop.webhook(secret=f"{SECRET} whsec_{base64.b64encode(KEY * 2).decode()}")
     shop.webhook(secret="s3cret", signer=ManifestSigner(header="x-signature", manifest="id:{id};"))
     with shop.sandbox.faults.add(FaultRule(effect="wrong_signature")):
-        made = await shop.create()
+        order = await shop.create()
         await shop.settled()
 
-    right = hmac.digest(b"s3cret", f"id:{made.id};".encode(), hashlib.sha256).hex()
+    right = hmac.digest(b"s3cret", f"id:{order.id};".encode(), hashlib.sha256).hex()
     for received in shop.receiver.requests:
         if "x-signature" in received.headers:
             assert right not in received.headers["x-signature"]

@@ -27,23 +27,23 @@ def members(noun: Noun, **changes: object) -> dict[str, object]:
 
 def handlers(**changes: object) -> list[Handler]:
     """Return the handlers of plans, the first with *changes*."""
-    first, *others = PLANS.handlers
-    own = {name: getattr(first, name) for name in Handler.__dataclass_fields__}
-    return [Handler(**{**own, **changes}), *others]
+    first, *remaining = PLANS.handlers
+    fields = {name: getattr(first, name) for name in Handler.__dataclass_fields__}
+    return [Handler(**{**fields, **changes}), *remaining]
 
 
 def misdeclared(noun: Noun) -> Iterator[str]:
     """Yield each operation of *noun* without one handler, and each name that stands for nothing in the contract."""
-    operations = [one.operation for one in noun.handlers]
-    handled = sorted(one.name for one in operations)
+    operations = [handler.operation for handler in noun.handlers]
+    handled = sorted(operation.name for operation in operations)
     expected = sorted(name for name in OPERATIONS if name.partition(".")[0] == noun.name)
     if handled != expected:
         yield f"there is one handler for each of {handled}, not of {expected}"
-    for one in noun.handlers:
+    for handler in noun.handlers:
         # A value for later is told at the creation of the thing: by another operation.
-        told = operations if one.magic and one.magic.later else [one.operation]
-        if one.magic and not any(takes(operation, one.magic.member) for operation in told):
-            yield f"{one.operation.name} takes no {one.magic.member} that could hold a magic value"
+        takers = operations if handler.magic and handler.magic.later else [handler.operation]
+        if handler.magic and not any(takes(operation, handler.magic.member) for operation in takers):
+            yield f"{handler.operation.name} takes no {handler.magic.member} that could hold a magic value"
     documented = {code for operation in operations for code in operation.meanings}
     codes = {*noun.causes, *noun.member_codes.values(), *noun.rule_codes.values(), *filter(None, [noun.other_code])}
     yield from (f"no operation has the code {code}" for code in codes - documented)
@@ -60,7 +60,7 @@ def takes(operation: Operation[Any, Any], path: str) -> bool:
     """Whether a request of *operation* can hold the member *path*, such as ``payer.token``."""
     if operation.body is None:
         return path in members_of(operation, operation.name)
-    return any(one.path.replace("[]", "") == f".{path}" for one in walk(inspect.type_info(operation.body)))
+    return any(place.path.replace("[]", "") == f".{path}" for place in walk(inspect.type_info(operation.body)))
 
 
 def members_of(operation: Operation[Any, Any], of: str) -> set[str]:
@@ -68,12 +68,12 @@ def members_of(operation: Operation[Any, Any], of: str) -> set[str]:
     if of == operation.name:
         return {*operation.path_names, *(operation.query.__annotations__ if operation.query else ())}
     structs = structs_in([kind for kind in (operation.body, operation.result) if kind])
-    return {one.encode_name for struct in structs if struct.cls.__name__ == of for one in struct.fields}
+    return {field.encode_name for struct in structs if struct.cls.__name__ == of for field in struct.fields}
 
 
 def test_every_operation_has_a_handler():
     """All nouns together handle all operations, each noun its own."""
-    assert set(OPERATIONS) == {one.operation.name for noun in NOUNS.values() for one in noun.handlers}
+    assert set(OPERATIONS) == {handler.operation.name for noun in NOUNS.values() for handler in noun.handlers}
 
 
 @pytest.mark.parametrize("noun", NOUNS.values(), ids=NOUNS)
@@ -98,7 +98,11 @@ def test_where_magic_values_stand():
         "preferences.create": "external_reference",
         "release_reports.disable_schedule": None,
         "wallet_payments.create": "payer.token",
-    } == {one.operation.name: one.magic and one.magic.member for noun in NOUNS.values() for one in noun.handlers}
+    } == {
+        handler.operation.name: handler.magic and handler.magic.member
+        for noun in NOUNS.values()
+        for handler in noun.handlers
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_where_magic_values_stand():
 )
 def test_what_is_misdeclared_is_found(changes, words):
     """Control: the look at the nouns sees each kind of mistake."""
-    assert any(words in one for one in misdeclared(Noun(**members(PLANS, **changes))))
+    assert any(words in message for message in misdeclared(Noun(**members(PLANS, **changes))))
 
 
 def test_a_misspelt_declaration_is_none():
@@ -153,10 +157,10 @@ def _in_other_words(self, path: str, reason: str, rule: str = "value") -> None:
 def test_a_value_for_later_may_be_a_member_of_another_operation():
     """An order is told at its creation how its refund ends; alone, the refund takes no such member."""
     orders = NOUNS["orders"]
-    refund = next(one for one in orders.handlers if one.operation.name == "orders.refund")
+    refund = next(handler for handler in orders.handlers if handler.operation.name == "orders.refund")
     assert refund.magic
     now = Handler(operation=refund.operation, handle=refund.handle, magic=replace_struct(refund.magic, later=False))
-    others = [one for one in orders.handlers if one is not refund]
+    remaining = [handler for handler in orders.handlers if handler is not refund]
 
-    changed = Noun(**members(orders, handlers=[*others, now]))
+    changed = Noun(**members(orders, handlers=[*remaining, now]))
     assert ["orders.refund takes no external_reference that could hold a magic value"] == list(misdeclared(changed))

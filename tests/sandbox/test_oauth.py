@@ -56,8 +56,8 @@ async def test_a_code_gives_a_token(client, sandbox):
     assert ("TEST", sandbox.client_id, str(sandbox.tenant.user_id)) == (kind, client_id, user_id)
     assert f"{sandbox.clock.now():%m%d%H}" == created
     assert token.refresh_token
-    async with client.with_options(access_token=token.access_token) as other:
-        assert await other.plans.get(sandbox.plan_id)
+    async with client.with_options(access_token=token.access_token) as second_client:
+        assert await second_client.plans.get(sandbox.plan_id)
 
 
 async def test_the_first_sellers_token_has_the_same_structure(sandbox):
@@ -74,12 +74,12 @@ async def test_a_code_is_good_once(client, sandbox):
     assert "invalid_grant" == rejected.value.code
 
 
-@pytest.mark.parametrize(("milliseconds", "taken"), [(-1, True), (0, False)])
-async def test_a_code_is_good_for_ten_minutes(client, sandbox, milliseconds, taken):
+@pytest.mark.parametrize(("milliseconds", "is_accepted"), [(-1, True), (0, False)])
+async def test_a_code_is_good_for_ten_minutes(client, sandbox, milliseconds, is_accepted):
     """To the millisecond, by the sandbox's clock."""
     sandbox.clock.advance(timedelta(minutes=10, milliseconds=milliseconds))
 
-    if taken:
+    if is_accepted:
         assert await client.oauth.exchange_code(sandbox.authorization_code)
     else:
         with pytest.raises((BadRequest, ReauthorizationRequired)) as rejected:
@@ -147,13 +147,13 @@ async def test_the_token_of_the_sandbox_can_be_used_at_any_time(plain, sandbox):
 
 async def test_another_seller_is_described_with_credentials_that_can_be_used(client, sandbox):
     """As the first seller is, whose token is refreshed in the same way."""
-    other = sandbox.create_tenant()
+    second_seller = sandbox.create_tenant()
     sandbox.clock.advance("P181D")
 
-    described = sandbox.describe(other)
+    described = sandbox.describe(second_seller)
 
-    assert other.access_token != described.access_token == sandbox.describe(other).access_token
-    await client.with_options(access_token=described.access_token).plans.get(other.plan_id)
+    assert second_seller.access_token != described.access_token == sandbox.describe(second_seller).access_token
+    await client.with_options(access_token=described.access_token).plans.get(second_seller.plan_id)
 
 
 async def test_a_sandbox_that_has_stopped_still_says_its_token(start):
@@ -242,9 +242,9 @@ async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandb
     """A refresh token is no code, and another client's code is none either."""
     with pytest.raises((BadRequest, ReauthorizationRequired)) as flow:
         await client.oauth.exchange_code(sandbox.refresh_token)
-    async with connect(sandbox, sandbox.create_tenant()) as other:
+    async with connect(sandbox, sandbox.create_tenant()) as second_client:
         with pytest.raises((BadRequest, ReauthorizationRequired)) as foreign:
-            await other.oauth.exchange_code(sandbox.authorization_code)
+            await second_client.oauth.exchange_code(sandbox.authorization_code)
 
     assert "invalid_grant" == flow.value.code == foreign.value.code
 
@@ -358,7 +358,7 @@ async def test_a_narrower_scope_can_be_asked_for(client, sandbox, order):
     writer = await client.oauth.refresh(reader.refresh_token, scope="write read")
     whole = await client.oauth.refresh(writer.refresh_token)
 
-    assert ["read", "write read", "offline_access read write"] == [one.scope for one in (reader, writer, whole)]
+    assert ["read", "write read", "offline_access read write"] == [token.scope for token in (reader, writer, whole)]
 
 
 @pytest.mark.parametrize("scope", ["", "payments", "read payments", "read,write", " read", "READ"])
@@ -385,7 +385,7 @@ async def test_a_revoked_token_is_told_from_an_expired_one(plain, sandbox):
     sandbox.clock.advance(timedelta(days=182))
     expired = await plain("GET", "/preapproval_plan/search", token=fresh.access_token)
 
-    assert [401, 400, 401, 401] == [one.status for one in (first, second, third, expired)]
+    assert [401, 400, 401, 401] == [response.status for response in (first, second, third, expired)]
     assert "revoked" in first.json["message"]
     assert ("invalid_grant", True) == (second.json["error"], "revoked" in second.json["message"])
     assert "revoked" in third.json["message"]
@@ -422,10 +422,10 @@ async def test_a_bad_token_is_rejected_with_the_code_of_the_operation(plain, pat
 @pytest.mark.parametrize("grant", ["refresh_token", "authorization_code"])
 async def test_only_an_access_token_is_a_bearer_token(client, sandbox, grant):
     """What is exchanged for a token is none: a program that mixes them up would find out in production only."""
-    other = client.with_options(access_token=getattr(sandbox.tenant, grant))
+    wrong_client = client.with_options(access_token=getattr(sandbox.tenant, grant))
 
     with pytest.raises(AuthenticationFailed, match="is not known"):
-        await other.plans.get(sandbox.plan_id)
+        await wrong_client.plans.get(sandbox.plan_id)
 
 
 async def test_reads_reject_a_bad_token_too(plain):
@@ -453,17 +453,17 @@ async def test_a_token_in_the_query_is_no_token(plain, sandbox):
 async def test_a_token_in_the_query_of_an_order_is_rejected_beside_a_good_one(plain, sandbox, data):
     """There the contract does not allow it: it would stand in the logs of everybody on the way. Nothing is done."""
     query = f"?access_token={sandbox.access_token}"
-    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    new_order = (await plain("POST", "/v1/orders", data(), key="k")).json
     requests = {
         ("POST", "/v1/orders"): data(),
-        ("GET", f"/v1/orders/{made['id']}"): None,
-        ("POST", f"/v1/orders/{made['id']}/cancel"): None,
-        ("POST", f"/v1/orders/{made['id']}/refund"): None,
+        ("GET", f"/v1/orders/{new_order['id']}"): None,
+        ("POST", f"/v1/orders/{new_order['id']}/cancel"): None,
+        ("POST", f"/v1/orders/{new_order['id']}/refund"): None,
     }
     rejected = [await plain(method, path + query, body, key="new") for (method, path), body in requests.items()]
 
-    assert [(400, "bad_request")] * 4 == [(one.status, one.code) for one in rejected]
-    assert not any(sandbox.access_token.encode() in one.raw for one in rejected)
+    assert [(400, "bad_request")] * 4 == [(response.status, response.code) for response in rejected]
+    assert not any(sandbox.access_token.encode() in response.raw for response in rejected)
     assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
 
 
@@ -507,9 +507,9 @@ async def test_whether_the_old_token_lives_on_is_a_policy(start, connect, policy
         tokens = [await client.oauth.exchange_code(sandbox.authorization_code)]
         for _ in range(2):
             tokens.append(await client.oauth.refresh(tokens[-1].refresh_token))
-        seen = [await is_taken(client, token.access_token) for token in tokens]
+        accepted = [await is_taken(client, token.access_token) for token in tokens]
 
-    assert [works, works, True] == seen
+    assert [works, works, True] == accepted
 
 
 async def is_taken(client, token: str) -> bool:
@@ -536,9 +536,9 @@ async def test_an_early_refresh_that_is_lost_costs_what_the_policy_says(start, p
     )
     async with seller:
         try:
-            found = await seller.plans.search().first() is not None
+            is_valid = await seller.plans.search().first() is not None
         except (ReauthorizationRequired, RefreshFailed):
-            found = False
+            is_valid = False
 
-    assert goes_on == found
+    assert goes_on == is_valid
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("token_created")

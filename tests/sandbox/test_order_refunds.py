@@ -12,14 +12,14 @@ from tests.sandbox.orders import bring, payment
 
 async def test_no_more_goes_back_than_was_paid(client, sandbox, order):
     """With a discount, what can be refunded is what the buyer paid."""
-    made = await client.orders.create(
+    new_order = await client.orders.create(
         order(discounts={"payment_methods": [{"type": "debit_card", "new_total_amount": "40.00"}]})
     )
-    sandbox.buyer.pay(made, payment_method="debit_card")
+    sandbox.buyer.pay(new_order, payment_method="debit_card")
 
     with pytest.raises(BadRequest) as refused:
-        await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("40.01"))
-    await client.orders.refund(made.id)
+        await client.orders.refund(new_order.id, payment_id=payment(new_order).id, amount=Decimal("40.01"))
+    await client.orders.refund(new_order.id)
 
     assert "refund_amount_exceeds" == refused.value.code
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
@@ -27,11 +27,11 @@ async def test_no_more_goes_back_than_was_paid(client, sandbox, order):
 
 async def test_a_full_refund_gives_everything_back(client, sandbox, order):
     """Processed -> refunded / refunded; the refund is an entry of its own."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
 
-    response = await client.orders.refund(made.id)
-    now = await client.orders.get(made.id)
+    response = await client.orders.refund(new_order.id)
+    now = await client.orders.get(new_order.id)
 
     assert ("refunded", "refunded") == (response.status, response.status_detail) == (now.status, now.status_detail)
     assert ("refunded", "refunded") == (payment(now).status, payment(now).status_detail)
@@ -39,17 +39,21 @@ async def test_a_full_refund_gives_everything_back(client, sandbox, order):
     [refund] = now.transactions.refunds
     assert (refund,) == response.transactions.refunds
     assert refund.id.startswith("REF")
-    assert (payment(made).id, Decimal("50.00"), "processed") == (refund.transaction_id, refund.amount, refund.status)
+    assert (payment(new_order).id, Decimal("50.00"), "processed") == (
+        refund.transaction_id,
+        refund.amount,
+        refund.status,
+    )
     assert None is response.total_amount
 
 
 @pytest.mark.parametrize("body", [None, b"", {}])
 async def test_no_body_and_an_empty_object_refund_everything(client, plain, sandbox, order, body):
     """A full refund takes no body, or `{}` (wire-facts: Requests)."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
 
-    response = await plain("POST", f"/v1/orders/{made.id}/refund", body, key="k")
+    response = await plain("POST", f"/v1/orders/{new_order.id}/refund", body, key="k")
 
     assert (201, "refunded") == (response.status, response.json["status"])
 
@@ -57,14 +61,14 @@ async def test_no_body_and_an_empty_object_refund_everything(client, plain, sand
 @pytest.mark.parametrize("parts", [0, 2])
 async def test_a_refund_is_of_one_payment(client, plain, sandbox, order, parts):
     """A list of none or of several breaks a rule; the contract has the codes for that at creation alone."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
-    part = {"id": payment(made).id, "amount": "10.00"}
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
+    part = {"id": payment(new_order).id, "amount": "10.00"}
 
-    response = await plain("POST", f"/v1/orders/{made.id}/refund", {"transactions": [part] * parts}, key="k")
+    response = await plain("POST", f"/v1/orders/{new_order.id}/refund", {"transactions": [part] * parts}, key="k")
 
     assert (400, "property_value") == (response.status, response.code)
-    assert "processed" == (await client.orders.get(made.id)).status
+    assert "processed" == (await client.orders.get(new_order.id)).status
 
 
 @pytest.mark.parametrize("status", ["refunded", "processed"])
@@ -78,19 +82,19 @@ async def test_parts_go_back_until_nothing_is_left(start, connect, order, status
     """A part leads to the state of the policies, the last part to refunded; then nothing can be refunded."""
     sandbox = await start(policies={"partial_refund_status": status, "partial_refund_detail": detail})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order())
-        sandbox.buyer.pay(made)
-        first = await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("20.00"))
-        between = await client.orders.get(made.id)
-        last = await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("30.00"))
-        done = await client.orders.get(made.id)
+        new_order = await client.orders.create(order())
+        sandbox.buyer.pay(new_order)
+        first = await client.orders.refund(new_order.id, payment_id=payment(new_order).id, amount=Decimal("20.00"))
+        between = await client.orders.get(new_order.id)
+        last = await client.orders.refund(new_order.id, payment_id=payment(new_order).id, amount=Decimal("30.00"))
+        refunded = await client.orders.get(new_order.id)
         with pytest.raises(Conflict) as refused:
-            await client.orders.refund(made.id)
+            await client.orders.refund(new_order.id)
 
     assert (status, detail) == (first.status, first.status_detail) == (between.status, between.status_detail)
     assert Decimal("20.00") == payment(between).refunded_amount
     assert ("refunded", "refunded") == (last.status, last.status_detail)
-    assert [Decimal("20.00"), Decimal("30.00")] == [refund.amount for refund in done.transactions.refunds]
+    assert [Decimal("20.00"), Decimal("30.00")] == [refund.amount for refund in refunded.transactions.refunds]
     assert "order_already_refunded" == refused.value.code
 
 
@@ -98,18 +102,18 @@ async def test_a_refund_can_take_its_time(start, connect, order):
     """Under `refund_seconds` a refund is processing and the order unchanged, and no other can begin meanwhile."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order())
-        sandbox.buyer.pay(made)
-        response = await client.orders.refund(made.id)
+        new_order = await client.orders.create(order())
+        sandbox.buyer.pay(new_order)
+        response = await client.orders.refund(new_order.id)
         with pytest.raises(OutcomeUnknown) as refused:
-            await client.orders.refund(made.id)
+            await client.orders.refund(new_order.id)
         [happening] = sandbox.clock.advance("PT60S")
-        done = await client.orders.get(made.id)
+        refunded = await client.orders.get(new_order.id)
 
     assert ("processed", "processing") == (response.status, response.transactions.refunds[0].status)
     assert "refund_in_progress" == refused.value.last_error.code
-    assert ("refund.processed", made.id) == (happening.kind, happening.id)
-    assert ("refunded", "processed") == (done.status, done.transactions.refunds[0].status)
+    assert ("refund.processed", new_order.id) == (happening.kind, happening.id)
+    assert ("refunded", "processed") == (refunded.status, refunded.transactions.refunds[0].status)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
@@ -117,29 +121,29 @@ async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, secon
     """Under `refund_outcome=failed` no money moves and only the list of refunds changes; another key tries it again."""
     sandbox = await start(frozen=True, policies={"refund_seconds": seconds, "refund_outcome": "failed"})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order("50.00"))
-        paid = sandbox.buyer.pay(made)
-        part = {"payment_id": made.transactions.payments[0].id, "amount": Decimal("20.00")}
-        asked = await client.orders.refund(made.id, **part, idempotency_key="first")
+        new_order = await client.orders.create(order("50.00"))
+        paid = sandbox.buyer.pay(new_order)
+        part = {"payment_id": new_order.transactions.payments[0].id, "amount": Decimal("20.00")}
+        response = await client.orders.refund(new_order.id, **part, idempotency_key="first")
         happened = sandbox.clock.advance("PT60S")
-        failed, [before] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
+        failed, [before] = await client.orders.get(new_order.id), await client.merchant_orders.search().collect()
         sandbox.platform.change_policies({"refund_outcome": "processed"})
-        assert asked == await client.orders.refund(made.id, **part, idempotency_key="first")
-        await client.orders.refund(made.id, **part, idempotency_key="second")
+        assert response == await client.orders.refund(new_order.id, **part, idempotency_key="first")
+        await client.orders.refund(new_order.id, **part, idempotency_key="second")
         sandbox.clock.advance("PT60S")
-        done, [after] = await client.orders.get(made.id), await client.merchant_orders.search().collect()
+        refunded, [after] = await client.orders.get(new_order.id), await client.merchant_orders.search().collect()
 
-    assert ("processing" if seconds else "failed") == asked.transactions.refunds[0].status
-    assert (["refund.failed"] if seconds else []) == [one.kind for one in happened]
+    assert ("processing" if seconds else "failed") == response.transactions.refunds[0].status
+    assert (["refund.failed"] if seconds else []) == [event.kind for event in happened]
     assert (paid.status, paid.status_detail, paid.transactions.payments) == (
         failed.status,
         failed.status_detail,
         failed.transactions.payments,
     )
     assert (0, 20) == (before.refunded_amount, after.refunded_amount)
-    assert ["failed", "processed"] == [one.status for one in done.transactions.refunds]
-    assert Decimal("20.00") == done.transactions.payments[0].refunded_amount
-    moved = [(one.kind, one.amount, one.idempotency_key) for one in sandbox.ledger() if "refund" in one.kind]
+    assert ["failed", "processed"] == [refund.status for refund in refunded.transactions.refunds]
+    assert Decimal("20.00") == refunded.transactions.payments[0].refunded_amount
+    moved = [(entry.kind, entry.amount, entry.idempotency_key) for entry in sandbox.ledger() if "refund" in entry.kind]
     assert [("refund_failed", 0, "first"), ("refund", -20, "second")] == moved
 
 
@@ -147,26 +151,26 @@ async def test_money_goes_back_when_a_refund_is_done(start, connect, order):
     """While it is processing the ledger says what the payment says: nothing has moved; then it has its key."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order("50.00"))
-        sandbox.buyer.pay(made)
-        await client.orders.refund(made.id, idempotency_key="k")
+        new_order = await client.orders.create(order("50.00"))
+        sandbox.buyer.pay(new_order)
+        await client.orders.refund(new_order.id, idempotency_key="k")
         meanwhile = sandbox.ledger()
         sandbox.clock.advance("PT60S")
 
     assert 50 == sum(entry.amount for entry in meanwhile)
-    done = sandbox.ledger()[-1]
-    assert ("refund", -50, "k") == (done.kind, done.amount, done.idempotency_key)
+    last_entry = sandbox.ledger()[-1]
+    assert ("refund", -50, "k") == (last_entry.kind, last_entry.amount, last_entry.idempotency_key)
 
 
 async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
     """423 `resource_locked`: otherwise the money would go back twice."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order())
-        sandbox.buyer.pay(made)
-        await client.orders.refund(made.id)
+        new_order = await client.orders.create(order())
+        sandbox.buyer.pay(new_order)
+        await client.orders.refund(new_order.id)
         with pytest.raises(OutcomeUnknown) as refused:
-            await client.orders.cancel(made.id)
+            await client.orders.cancel(new_order.id)
 
         sandbox.clock.advance("PT60S")
 
@@ -178,19 +182,19 @@ async def test_the_whole_order_can_be_the_response_to_a_refund(start, connect, o
     """Under `refund_response=full` nothing is left out."""
     sandbox = await start(policies={"refund_response": "full"})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order())
-        sandbox.buyer.pay(made)
+        new_order = await client.orders.create(order())
+        sandbox.buyer.pay(new_order)
 
-        assert await client.orders.refund(made.id) == await client.orders.get(made.id)
+        assert await client.orders.refund(new_order.id) == await client.orders.get(new_order.id)
 
 
 async def test_a_refund_of_another_payment_is_rejected(client, sandbox, order):
     """The payment must be the order's own."""
-    made = await client.orders.create(order())
-    sandbox.buyer.pay(made)
+    new_order = await client.orders.create(order())
+    sandbox.buyer.pay(new_order)
 
     with pytest.raises(BadRequest) as refused:
-        await client.orders.refund(made.id, payment_id="PAY" + "0" * 26, amount=Decimal(1))
+        await client.orders.refund(new_order.id, payment_id="PAY" + "0" * 26, amount=Decimal(1))
 
     assert "property_value" == refused.value.code
     assert "transactions[0].id" in refused.value.details[0].details[0]
@@ -201,22 +205,22 @@ async def test_the_rest_of_a_half_refunded_order_goes_back_when_it_is_canceled(s
     """The cancellation gives back what the refund left, and is none itself: `refunded_amount` is of refunds alone."""
     sandbox = await start(frozen=True, policies={"cancel_from": "any"})
     async with connect(sandbox) as client:
-        made = await bring(client, sandbox, order, "processed")
-        await client.orders.refund(made.id, payment_id=made.payment.id, amount=Decimal("20.00"))
-        canceled = await client.orders.cancel(made.id)
+        new_order = await bring(client, sandbox, order, "processed")
+        await client.orders.refund(new_order.id, payment_id=new_order.payment.id, amount=Decimal("20.00"))
+        canceled = await client.orders.cancel(new_order.id)
         sold = await client.merchant_orders.search().first()
 
     assert (Decimal("20.00"), Decimal("20.00")) == (canceled.payment.refunded_amount, canceled.refunds[0].amount)
-    assert [Decimal("-20.00"), Decimal("-30.00")] == [one.amount for one in sandbox.ledger()][-2:]
+    assert [Decimal("-20.00"), Decimal("-30.00")] == [entry.amount for entry in sandbox.ledger()][-2:]
     assert ("reverted", Decimal("50.00")) == (sold.order_status, sold.refunded_amount)
 
 
 @pytest.mark.parametrize("state", ["created", "canceled", "expired"])
 async def test_only_a_paid_order_can_be_refunded(client, sandbox, order, state):
     """There is nothing to give back."""
-    made = await bring(client, sandbox, order, state)
+    new_order = await bring(client, sandbox, order, state)
 
     with pytest.raises(Conflict) as refused:
-        await client.orders.refund(made.id)
+        await client.orders.refund(new_order.id)
 
     assert "cannot_refund_order" == refused.value.code

@@ -16,17 +16,17 @@ def payment(order: Order):
 
 
 @pytest.mark.parametrize(
-    ("policy", "text", "taken"),
+    ("policy", "text", "is_accepted"),
     [("PT3600H", "PT3600H", True), ("PT3600H", "PT3601H", False), ("PT3H", "PT3H", True), ("PT3H", "PT3H1S", False)],
 )
-async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy, text, taken):  # noqa: PLR0917 - fixtures
+async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy, text, is_accepted):  # noqa: PLR0917 - fixtures
     """The contract gives two maxima."""
     sandbox = await start(policies={"max_order_expiration": policy})
 
     response = await plain_to(sandbox)("POST", "/v1/orders", data(expiration_time=text), key="k")
 
-    assert (201 if taken else 400) == response.status
-    assert taken or "property_value" == response.code
+    assert (201 if is_accepted else 400) == response.status
+    assert is_accepted or "property_value" == response.code
 
 
 ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
@@ -128,7 +128,7 @@ async def test_what_is_no_json_object_is_rejected(plain, body):
 async def test_limits_are_taken_at_their_edge(client, order):
     """64, 150, 150, 10 and 30 characters, four discounts: taken."""
     types = ["debit_card", "credit_card", "account_money", "prepaid_card"]
-    made = await client.orders.create(
+    new_order = await client.orders.create(
         order(
             external_reference="a" * 64,
             description="é" * 150,
@@ -137,7 +137,7 @@ async def test_limits_are_taken_at_their_edge(client, order):
         )
     )
 
-    assert 4 == len(made.discounts.payment_methods)
+    assert 4 == len(new_order.discounts.payment_methods)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ async def test_the_form_of_an_order_id_is_checked(plain, method, verb, order_id)
 
 async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
     """A seller sees their own orders only."""
-    made = await client.orders.create(order())
-    async with connect(sandbox, sandbox.create_tenant()) as other:
-        for call in (other.orders.get, other.orders.cancel, other.orders.refund):
+    new_order = await client.orders.create(order())
+    async with connect(sandbox, sandbox.create_tenant()) as second_client:
+        for call in (second_client.orders.get, second_client.orders.cancel, second_client.orders.refund):
             with pytest.raises(NotFound) as refused:
-                await call(made.id)
+                await call(new_order.id)
             assert "order_not_found" == refused.value.code
 
 
@@ -165,9 +165,9 @@ async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
 async def test_the_currency_is_the_sellers(connect, sandbox, order, country, currency):
     """Currency and country come from the seller's account."""
     async with connect(sandbox, sandbox.create_tenant(country=country)) as client:
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
 
-    assert (currency, country) == (made.currency, made.country_code)
+    assert (currency, country) == (new_order.currency, new_order.country_code)
 
 
 async def test_other_countries_are_not_supported(connect, sandbox, order):
@@ -181,8 +181,8 @@ async def test_other_countries_are_not_supported(connect, sandbox, order):
 
 async def test_a_point_of_sale_must_be_the_sellers(client, connect, sandbox, order):
     """`pos_not_found` for a point of sale of somebody else."""
-    async with connect(sandbox, sandbox.create_tenant(external_pos_ids=["POS-2"])) as other:
-        await other.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
+    async with connect(sandbox, sandbox.create_tenant(external_pos_ids=["POS-2"])) as second_client:
+        await second_client.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
     with pytest.raises(NotFound) as refused:
         await client.orders.create(order(config={"qr": {"external_pos_id": "POS-2"}}))
 
@@ -194,10 +194,12 @@ async def test_a_fee_needs_a_token_from_oauth_and_a_marketplace(client, connect,
     with pytest.raises(BadRequest) as without_oauth:
         await client.orders.create(order(marketplace_fee="1.00"))
     tenant = sandbox.create_tenant(marketplace=None)
-    async with connect(sandbox, tenant) as other:
-        token = await other.oauth.exchange_code(tenant.authorization_code)
+    async with connect(sandbox, tenant) as second_client:
+        token = await second_client.oauth.exchange_code(tenant.authorization_code)
         with pytest.raises(NotFound) as without_marketplace:
-            await other.with_options(access_token=token.access_token).orders.create(order(marketplace_fee="1.00"))
+            await second_client.with_options(access_token=token.access_token).orders.create(
+                order(marketplace_fee="1.00")
+            )
 
     assert "marketplace_not_valid" == without_oauth.value.code
     assert "marketplace_fee_not_allowed" == without_marketplace.value.code
@@ -217,11 +219,11 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, pol
     """`sponsors` decides about those of orders as about those of preferences: any, or the sandbox's own sellers."""
     sandbox = await start(policies={"sponsors": policy})
     plain = plain_to(sandbox)
-    known = str(sandbox.create_tenant().user_id)
+    sponsor_id = str(sandbox.create_tenant().user_id)
 
     responses = [
         await plain("POST", "/v1/orders", data(integration_data={"sponsor": {"id": sponsor}}), key=sponsor)
-        for sponsor in ("7", known, f"0{known}")
+        for sponsor in ("7", sponsor_id, f"0{sponsor_id}")
     ]
 
     assert [status, 201, 201] == [response.status for response in responses]
@@ -239,13 +241,13 @@ def with_cash(**members: object) -> dict[str, object]:
 
 async def test_the_total_of_an_order_contains_its_cash_withdrawal(client, sandbox, order):
     """The order keeps it in every state; the seller is paid for both, and gives back only the payment (spec: Order)."""
-    made = await client.orders.create(order(**with_cash()))
-    paid = sandbox.buyer.pay(made)
-    await client.orders.refund(made.id, payment_id=payment(made).id, amount=Decimal("10.00"))
-    read = await client.orders.get(made.id)
+    new_order = await client.orders.create(order(**with_cash()))
+    paid = sandbox.buyer.pay(new_order)
+    await client.orders.refund(new_order.id, payment_id=payment(new_order).id, amount=Decimal("10.00"))
+    read = await client.orders.get(new_order.id)
     [sale] = await client.merchant_orders.search().collect()
 
-    assert {Decimal("20.00")} == {one.transactions.cash_withdrawal.amount for one in (made, paid, read)}
+    assert {Decimal("20.00")} == {version.transactions.cash_withdrawal.amount for version in (new_order, paid, read)}
     assert (Decimal("70.00"), Decimal("50.00")) == (read.total_amount, payment(read).paid_amount)
     assert [("payment", 50), ("cash_withdrawal", 20), ("refund", -10)] == [
         (entry.kind, entry.amount) for entry in sandbox.ledger() if entry.amount
@@ -269,17 +271,17 @@ async def test_a_seller_who_may_not_hand_out_cash_is_told_so(sandbox, connect, o
     async with connect(sandbox, tenant) as client:
         with pytest.raises(BadRequest) as caught:
             await client.orders.create(order(**with_cash()))
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
 
     assert ("seller_configuration", True) == (caught.value.code, caught.value.settled)
-    assert None is made.transactions.cash_withdrawal
+    assert None is new_order.transactions.cash_withdrawal
 
 
 async def test_a_total_with_a_discount_contains_the_cash_withdrawal(client, sandbox, order, plain, data):
     """Nobody is handed out more than they pay."""
     discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": "65.00"}]}
-    made = await client.orders.create(order(**with_cash(discounts=discounts)))
-    paid = sandbox.buyer.pay(made, payment_method="debit_card")
+    new_order = await client.orders.create(order(**with_cash(discounts=discounts)))
+    paid = sandbox.buyer.pay(new_order, payment_method="debit_card")
     discounts["payment_methods"][0]["new_total_amount"] = "20.00"
     rejected = await plain("POST", "/v1/orders", data(**with_cash(discounts=discounts)), key="k")
 

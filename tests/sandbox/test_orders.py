@@ -18,55 +18,55 @@ from tests.sandbox.orders import bring, payment
 
 async def test_a_new_order_has_every_member_that_the_contract_gives_it(client, sandbox, order):
     """Ids, defaults, the seller's currency and country, one payment that is ready to process."""
-    made = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}))
+    new_order = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}))
 
-    assert made == await client.orders.get(made.id)
-    assert 29 == len(made.id)
-    assert made.id.startswith("ORD")
-    assert payment(made).id.startswith("PAY")
-    assert 29 == len(payment(made).id)
-    assert ("created", "created") == (made.status, made.status_detail)
-    assert ("created", "ready_to_process") == (payment(made).status, payment(made).status_detail)
-    assert ("PT15M", "automatic", "qr") == (made.expiration_time, made.processing_mode, made.type)
-    assert ("ARS", "AR", str(sandbox.tenant.user_id)) == (made.currency, made.country_code, made.user_id)
-    assert Decimal("50.00") == made.total_amount == payment(made).amount
-    assert made.created_date == made.last_updated_date == sandbox.clock.now()
-    assert sandbox.client_id == made.integration_data.application_id
-    assert None is payment(made).refunded_amount
+    assert new_order == await client.orders.get(new_order.id)
+    assert 29 == len(new_order.id)
+    assert new_order.id.startswith("ORD")
+    assert payment(new_order).id.startswith("PAY")
+    assert 29 == len(payment(new_order).id)
+    assert ("created", "created") == (new_order.status, new_order.status_detail)
+    assert ("created", "ready_to_process") == (payment(new_order).status, payment(new_order).status_detail)
+    assert ("PT15M", "automatic", "qr") == (new_order.expiration_time, new_order.processing_mode, new_order.type)
+    assert ("ARS", "AR", str(sandbox.tenant.user_id)) == (new_order.currency, new_order.country_code, new_order.user_id)
+    assert Decimal("50.00") == new_order.total_amount == payment(new_order).amount
+    assert new_order.created_date == new_order.last_updated_date == sandbox.clock.now()
+    assert sandbox.client_id == new_order.integration_data.application_id
+    assert None is payment(new_order).refunded_amount
 
 
 async def test_moments_and_amounts_have_the_form_of_the_contract(plain, data):
     """Milliseconds and Z; amounts as they were given, with two decimals or none."""
-    made = (await plain("POST", "/v1/orders", data("50"), key="k")).json
+    new_order = (await plain("POST", "/v1/orders", data("50"), key="k")).json
     with_cents = (await plain("POST", "/v1/orders", data("50.10"), key="l")).json
 
-    assert made["created_date"].endswith("Z")
-    assert 24 == len(made["created_date"])
-    assert ("50", "50.10") == (made["total_amount"], with_cents["total_amount"])
+    assert new_order["created_date"].endswith("Z")
+    assert 24 == len(new_order["created_date"])
+    assert ("50", "50.10") == (new_order["total_amount"], with_cents["total_amount"])
 
 
 async def test_members_that_are_not_there_are_left_out(plain, data):
     """`qr_data` only with dynamic and hybrid codes; refunds and paid amounts only once there are any."""
-    made = (await plain("POST", "/v1/orders", data(), key="k")).json
+    new_order = (await plain("POST", "/v1/orders", data(), key="k")).json
 
-    assert {"id", "amount", "status", "status_detail"} == made["transactions"]["payments"][0].keys()
-    assert not {"type_response", "marketplace_fee", "description"} & made.keys()
+    assert {"id", "amount", "status", "status_detail"} == new_order["transactions"]["payments"][0].keys()
+    assert not {"type_response", "marketplace_fee", "description"} & new_order.keys()
 
 
-@pytest.mark.parametrize(("mode", "shown"), [("static", False), ("dynamic", True), ("hybrid", True), (None, False)])
-async def test_the_mode_decides_whether_there_is_a_code(client, order, mode, shown):
+@pytest.mark.parametrize(("mode", "has_code"), [("static", False), ("dynamic", True), ("hybrid", True), (None, False)])
+async def test_the_mode_decides_whether_there_is_a_code(client, order, mode, has_code):
     """`type_response.qr_data` is there for dynamic and hybrid, and static is the default."""
-    made = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": mode}}))
+    new_order = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": mode}}))
 
-    assert shown == (made.type_response is not None)
-    assert (mode or "static") == made.config.qr.mode
+    assert has_code == (new_order.type_response is not None)
+    assert (mode or "static") == new_order.config.qr.mode
 
 
 async def test_everything_that_was_sent_comes_back(client, connect, sandbox, order):
     """Items, discounts, integration data, fee and description are part of the order."""
     token = await client.oauth.exchange_code(sandbox.authorization_code)
     async with client.with_options(access_token=token.access_token) as oauth:
-        asked = order(
+        request = order(
             description="Two coffees",
             marketplace_fee="1.50",
             items=[
@@ -75,25 +75,29 @@ async def test_everything_that_was_sent_comes_back(client, connect, sandbox, ord
             discounts={"payment_methods": [{"type": "debit_card", "new_total_amount": "45.00"}]},
             integration_data={"platform_id": "p", "integrator_id": "dev_1", "sponsor": {"id": "12"}},
         )
-        made = await oauth.orders.create(asked)
+        new_order = await oauth.orders.create(request)
 
-    assert ("Two coffees", Decimal("1.50")) == (made.description, made.marketplace_fee)
-    assert ("Coffee", 2, "c") == (made.items[0].title, made.items[0].quantity, made.items[0].external_code)
-    assert Decimal("45.00") == made.discounts.payment_methods[0].new_total_amount
+    assert ("Two coffees", Decimal("1.50")) == (new_order.description, new_order.marketplace_fee)
+    assert ("Coffee", 2, "c") == (
+        new_order.items[0].title,
+        new_order.items[0].quantity,
+        new_order.items[0].external_code,
+    )
+    assert Decimal("45.00") == new_order.discounts.payment_methods[0].new_total_amount
     assert ("p", "dev_1", "12") == (
-        made.integration_data.platform_id,
-        made.integration_data.integrator_id,
-        made.integration_data.sponsor.id,
+        new_order.integration_data.platform_id,
+        new_order.integration_data.integrator_id,
+        new_order.integration_data.sponsor.id,
     )
 
 
 async def test_a_payment_makes_an_order_processed(client, sandbox, order):
     """Created -> processed / accredited, with the method, the amount paid and a reference."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     sandbox.clock.advance("PT1M")
 
-    sandbox.buyer.pay(made, payment_method="credit_card", installments=3)
-    paid = await client.orders.get(made.id)
+    sandbox.buyer.pay(new_order, payment_method="credit_card", installments=3)
+    paid = await client.orders.get(new_order.id)
 
     assert ("processed", "accredited") == (paid.status, paid.status_detail)
     assert ("processed", "accredited") == (payment(paid).status, payment(paid).status_detail)
@@ -105,59 +109,59 @@ async def test_a_payment_makes_an_order_processed(client, sandbox, order):
 
 async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
     """A word that is none of them pays nothing: `reject` is no way to say `approved`."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     basket = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(unit_price=Decimal(5))]))
 
     with pytest.raises(Rejected, match="approved, rejected, in_review"):
-        sandbox.buyer.pay(made, outcome="reject")
+        sandbox.buyer.pay(new_order, outcome="reject")
     with pytest.raises(Rejected, match="approved, rejected, in_review"):
         sandbox.buyer.pay_preference(basket, outcome="accredited")
 
-    assert "created" == (await client.orders.get(made.id)).status
+    assert "created" == (await client.orders.get(new_order.id)).status
     assert [] == await client.merchant_orders.search().collect()
 
 
 async def test_a_buyer_pays_in_a_way_that_there_is(client, sandbox, order):
     """A kind of method that nobody knows pays nothing, and the rejection names those that there are."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
     with pytest.raises(Rejected, match="account_money, debit_card, credit_card, prepaid_card"):
-        sandbox.buyer.pay(made, payment_method="cash")
+        sandbox.buyer.pay(new_order, payment_method="cash")
 
-    assert "created" == (await client.orders.get(made.id)).status
+    assert "created" == (await client.orders.get(new_order.id)).status
 
 
 async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
     """Rejected payments are not exposed, nor when one was tried; the order stays created, and can still be paid."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
     sandbox.clock.advance("PT1M")
 
-    sandbox.buyer.reject(made)
+    sandbox.buyer.reject(new_order)
 
-    assert made == await client.orders.get(made.id)
-    assert "processed" == sandbox.buyer.pay(made).status
+    assert new_order == await client.orders.get(new_order.id)
+    assert "processed" == sandbox.buyer.pay(new_order).status
 
 
 @pytest.mark.parametrize("installments", [-1, 0, 37])
 async def test_an_order_is_paid_in_as_many_installments_as_there_can_be(client, sandbox, order, installments):
     """1 to 36; with another method they are not looked at."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
     with pytest.raises(Rejected, match="installments must be 1 to 36"):
-        sandbox.buyer.pay(made, payment_method="credit_card", installments=installments)
+        sandbox.buyer.pay(new_order, payment_method="credit_card", installments=installments)
 
-    assert 1 == payment(sandbox.buyer.pay(made, installments=installments)).payment_method.installments
+    assert 1 == payment(sandbox.buyer.pay(new_order, installments=installments)).payment_method.installments
 
 
 async def test_a_payment_in_review_is_decided_later(client, sandbox, order):
     """Created / in_review, then either way."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    sandbox.buyer.pay(made, outcome="in_review")
-    waiting = await client.orders.get(made.id)
-    sandbox.buyer.reject(made)
-    rejected = await client.orders.get(made.id)
-    paid = sandbox.buyer.pay(made)
+    sandbox.buyer.pay(new_order, outcome="in_review")
+    waiting = await client.orders.get(new_order.id)
+    sandbox.buyer.reject(new_order)
+    rejected = await client.orders.get(new_order.id)
+    paid = sandbox.buyer.pay(new_order)
 
     assert ("created", "in_review") == (waiting.status, payment(waiting).status_detail)
     assert ("created", "ready_to_process") == (rejected.status, payment(rejected).status_detail)
@@ -168,11 +172,11 @@ async def test_a_payment_in_review_is_decided_later(client, sandbox, order):
 async def test_the_method_picks_its_discount(client, sandbox, order, method):
     """paid_amount reflects the discount of the method, and only of the method."""
     entries = [{"type": method, "new_total_amount": "40.00"}]
-    made = await client.orders.create(order(discounts={"payment_methods": entries}))
-    other = await client.orders.create(order(discounts={"payment_methods": entries}))
+    first_order = await client.orders.create(order(discounts={"payment_methods": entries}))
+    second_order = await client.orders.create(order(discounts={"payment_methods": entries}))
 
-    paid = sandbox.buyer.pay(made, payment_method=method)
-    full = sandbox.buyer.pay(other, payment_method="credit_card" if method != "credit_card" else "debit_card")
+    paid = sandbox.buyer.pay(first_order, payment_method=method)
+    full = sandbox.buyer.pay(second_order, payment_method="credit_card" if method != "credit_card" else "debit_card")
 
     assert (Decimal("40.00"), method) == (payment(paid).paid_amount, payment(paid).discounts.type)
     assert (Decimal("50.00"), None) == (payment(full).paid_amount, payment(full).discounts)
@@ -184,41 +188,41 @@ async def test_the_method_picks_its_discount(client, sandbox, order, method):
 )
 async def test_only_a_credit_card_is_paid_in_parts(plain, sandbox, data, method, installments, outside):  # noqa: PLR0917
     """Whatever number is asked for, wherever; any other method takes all at once."""
-    made = (await plain("POST", "/v1/orders", data(), key="k")).json
-    how = {"payment_method": method, "installments": 36}
+    new_order = (await plain("POST", "/v1/orders", data(), key="k")).json
+    options = {"payment_method": method, "installments": 36}
     if outside:
-        assert 200 == (await plain("POST", f"/_sandbox/orders/{made['id']}/pay", how)).status
+        assert 200 == (await plain("POST", f"/_sandbox/orders/{new_order['id']}/pay", options)).status
     else:
-        sandbox.buyer.pay(made["id"], **how)
+        sandbox.buyer.pay(new_order["id"], **options)
 
-    [payment] = (await plain("GET", f"/v1/orders/{made['id']}")).json["transactions"]["payments"]
+    [payment] = (await plain("GET", f"/v1/orders/{new_order['id']}")).json["transactions"]["payments"]
     assert (method, installments) == (payment["payment_method"]["type"], payment["payment_method"]["installments"])
 
 
 async def test_an_order_that_nobody_paid_can_be_canceled_once(client, order):
     """Created -> canceled; the payment says that it was canceled through the API; a second time is rejected."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    canceled = await client.orders.cancel(made.id)
+    canceled = await client.orders.cancel(new_order.id)
     with pytest.raises(Conflict) as refused:
-        await client.orders.cancel(made.id)
+        await client.orders.cancel(new_order.id)
 
     assert ("canceled", "canceled") == (canceled.status, canceled.status_detail)
     assert ("canceled", "canceled_by_api") == (payment(canceled).status, payment(canceled).status_detail)
-    assert canceled == await client.orders.get(made.id)
+    assert canceled == await client.orders.get(new_order.id)
     assert "order_already_canceled" == refused.value.code
 
 
 @pytest.mark.parametrize("state", ["processed", "refunded", "expired"])
 async def test_only_a_created_order_can_be_canceled(client, sandbox, order, state):
     """By default, `created` is the only state that a cancellation starts from."""
-    made = await bring(client, sandbox, order, state)
+    new_order = await bring(client, sandbox, order, state)
 
     with pytest.raises(Conflict) as refused:
-        await client.orders.cancel(made.id)
+        await client.orders.cancel(new_order.id)
 
     assert "cannot_cancel_order" == refused.value.code
-    assert state == made.status == (await client.orders.get(made.id)).status
+    assert state == new_order.status == (await client.orders.get(new_order.id)).status
 
 
 @pytest.mark.parametrize("state", ["created", "processed", "refunded", "expired"])
@@ -226,8 +230,8 @@ async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, 
     """`cancel_from=any`, as the table of transitions says; what was paid goes back, once."""
     sandbox = await start(frozen=True, policies={"cancel_from": "any"})
     async with connect(sandbox) as client:
-        made = await bring(client, sandbox, order, state)
-        assert "canceled" == (await client.orders.cancel(made.id)).status
+        new_order = await bring(client, sandbox, order, state)
+        assert "canceled" == (await client.orders.cancel(new_order.id)).status
 
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
@@ -235,44 +239,44 @@ async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, 
 @pytest.mark.parametrize("state", ["processed", "refunded", "canceled", "expired"])
 async def test_only_a_created_order_can_be_paid(client, sandbox, order, state):
     """The buyer is told why not."""
-    made = await bring(client, sandbox, order, state)
+    new_order = await bring(client, sandbox, order, state)
 
     with pytest.raises(Rejected, match=state):
-        sandbox.buyer.pay(made)
+        sandbox.buyer.pay(new_order)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [(None, 900), ("PT30S", 30), ("PT2H", 7200), ("P1DT1S", 86401)])
 async def test_an_order_expires_at_its_moment(client, sandbox, order, text, seconds):
     """15 minutes, or what was asked for; not a millisecond sooner."""
-    made = await client.orders.create(order(**({"expiration_time": text} if text else {})))
+    new_order = await client.orders.create(order(**({"expiration_time": text} if text else {})))
 
     sandbox.clock.advance(timedelta(seconds=seconds, milliseconds=-1))
-    before = await client.orders.get(made.id)
+    before = await client.orders.get(new_order.id)
     [happening] = sandbox.clock.advance(timedelta(milliseconds=1))
-    after = await client.orders.get(made.id)
+    after = await client.orders.get(new_order.id)
 
     assert ("created", text or "PT15M") == (before.status, before.expiration_time)
-    assert ("order.expired", made.id) == (happening.kind, happening.id)
+    assert ("order.expired", new_order.id) == (happening.kind, happening.id)
     assert ("expired", "expired") == (after.status, after.status_detail)
     assert ("expired", "expired") == (payment(after).status, payment(after).status_detail)
     assert after.last_updated_date == happening.at
 
 
-@pytest.mark.parametrize("left", range(1, 9))
-@pytest.mark.parametrize("what", ["cancel", "pay"])
-async def test_nothing_happens_to_an_order_after_its_moment(start, connect, order, what, left):
+@pytest.mark.parametrize("milliseconds", range(1, 9))
+@pytest.mark.parametrize("action", ["cancel", "pay"])
+async def test_nothing_happens_to_an_order_after_its_moment(start, connect, order, action, milliseconds):
     """Also when the moment comes while the request is at work: the clock goes on each time somebody looks at it."""
     sandbox = await start()
     machine = count(1_800_000_000_000)
     sandbox.clock._wall = lambda: next(machine) / 1000
     async with connect(sandbox) as client:
-        made = await client.orders.create(order(expiration_time="PT30S"))
-        machine = count(int(made.created_date.timestamp() * 1000) + 30_000 - left)
+        new_order = await client.orders.create(order(expiration_time="PT30S"))
+        machine = count(int(new_order.created_date.timestamp() * 1000) + 30_000 - milliseconds)
         with suppress(APIError, Rejected):
-            await client.orders.cancel(made.id) if what == "cancel" else sandbox.buyer.pay(made)
-        after = await client.orders.get(made.id)
+            await client.orders.cancel(new_order.id) if action == "cancel" else sandbox.buyer.pay(new_order)
+        after = await client.orders.get(new_order.id)
 
-    in_time = after.last_updated_date < made.created_date + timedelta(seconds=30)
+    in_time = after.last_updated_date < new_order.created_date + timedelta(seconds=30)
     assert in_time == (after.status != "expired")
 
 
@@ -281,8 +285,8 @@ async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
     sandbox = await start()
     sandbox.clock._wall = iter(range(1_800_000_000, 1_900_000_000, 20)).__next__
     async with connect(sandbox) as client:
-        made = await client.orders.create(order(expiration_time="PT30S"))
-        assert "expired" == (await client.orders.get(made.id)).status
+        new_order = await client.orders.create(order(expiration_time="PT30S"))
+        assert "expired" == (await client.orders.get(new_order.id)).status
 
 
 @pytest.mark.parametrize(
@@ -290,11 +294,11 @@ async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
 )
 async def test_a_cancellation_has_no_body(plain, client, order, body, status):
     """One that says something would be lost, and the key be taken for it; that of a search says nothing to it."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    assert status == (await plain("POST", f"/v1/orders/{made.id}/cancel", body, key="k")).status
-    assert ("canceled" if status == 200 else "created") == (await client.orders.get(made.id)).status
-    assert 200 == (await plain("GET", f"/v1/orders/{made.id}", body)).status
+    assert status == (await plain("POST", f"/v1/orders/{new_order.id}/cancel", body, key="k")).status
+    assert ("canceled" if status == 200 else "created") == (await client.orders.get(new_order.id)).status
+    assert 200 == (await plain("GET", f"/v1/orders/{new_order.id}", body)).status
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\udfff", "\\u0000"])

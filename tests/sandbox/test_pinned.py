@@ -23,7 +23,7 @@ async def test_a_pinned_token_does_not_follow_the_clock(start, connect, order):
     async with connect(sandbox) as client:
         sandbox.clock.advance("P365D")
 
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
 
     info = sandbox.describe()
     assert ("TEST-ci", "ci", "s", "TILL-1") == (
@@ -32,7 +32,7 @@ async def test_a_pinned_token_does_not_follow_the_clock(start, connect, order):
         info.client_secret,
         info.external_pos_id,
     )
-    assert str(sandbox.tenant.user_id) == made.user_id
+    assert str(sandbox.tenant.user_id) == new_order.user_id
 
 
 async def test_a_pinned_application_exchanges_codes(start, connect):
@@ -50,9 +50,9 @@ async def test_a_pinned_token_ends_with_the_user_id(start, connect, order):
     """Clients read the seller from the end of a token: the seller is that one."""
     sandbox = await start(tenant={"access_token": "TEST-ci-7"})
     async with connect(sandbox) as client:
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
 
-    assert ("7", 7) == (made.user_id, sandbox.tenant.user_id)
+    assert ("7", 7) == (new_order.user_id, sandbox.tenant.user_id)
 
 
 async def test_a_pinned_seller_survives_a_restart(start, tmp_path: Path):

@@ -17,10 +17,10 @@ def test_every_switch_is_described():
     """For `paymentsdk sandbox policies` and the docs."""
     described = describe_policies()
 
-    assert [field.name for field in msgspec.structs.fields(Policies)] == [one.name for one in described]
-    for one in described:
-        assert one.description.endswith("."), one.name
-        assert not one.allowed or one.value in one.allowed, one.name
+    assert [field.name for field in msgspec.structs.fields(Policies)] == [switch.name for switch in described]
+    for switch in described:
+        assert switch.description.endswith("."), switch.name
+        assert not switch.allowed or switch.value in switch.allowed, switch.name
 
 
 def test_every_switch_is_asked_for():
@@ -29,13 +29,13 @@ def test_every_switch_is_asked_for():
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
-    assert [] == [one.name for one in describe_policies() if one.name not in read]
+    assert [] == [switch.name for switch in describe_policies() if switch.name not in read]
     assert "colour" not in read, "the control: what nobody looks at is not found"
 
 
 def test_the_defaults_are_what_a_sandbox_has():
     """Nothing set, nothing changed."""
-    assert {one.name: one.value for one in describe_policies()} == msgspec.structs.asdict(Policies())
+    assert {switch.name: switch.value for switch in describe_policies()} == msgspec.structs.asdict(Policies())
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_numbers_may_come_as_text():
 
 async def test_the_policies_of_a_seller_hold_for_a_token_that_is_rejected(sandbox, plain):
     """Revoked, or without the scope, it is still known whose it is; a token that is unknown is nobody's."""
-    own = {"error_shape": "flat", "denied_preference_status": 401}
-    tenant = sandbox.create_tenant(scope="read", policies=own)
+    policies = {"error_shape": "flat", "denied_preference_status": 401}
+    tenant = sandbox.create_tenant(scope="read", policies=policies)
 
     async def rejected(token: str) -> tuple[int, set[str]]:
         response = await plain("POST", "/checkout/preferences", {}, token=token)
@@ -106,9 +106,9 @@ async def test_a_seller_may_have_their_own(connect, sandbox, order):
     """Tests that share a sandbox do not share policies."""
     tenant = sandbox.create_tenant(policies={"cancel_from": "any"})
     async with connect(sandbox, tenant) as client:
-        made = await client.orders.create(order())
-        sandbox.buyer.pay(made)
-        assert "canceled" == (await client.orders.cancel(made.id)).status
+        new_order = await client.orders.create(order())
+        sandbox.buyer.pay(new_order)
+        assert "canceled" == (await client.orders.cancel(new_order.id)).status
     with pytest.raises(ValueError, match="cancel_from"):
         sandbox.create_tenant(policies={"cancel_from": "nowhere"})
 
@@ -120,21 +120,21 @@ async def test_switches_that_were_set_outlive_the_process(tmp_path, plain_to):
         await plain_to(sandbox)("PATCH", "/_sandbox/policies", {"page_size": 7, "cancel_from": "any"})
         await plain_to(sandbox)("PATCH", "/_sandbox/policies", {"max_page_size": "9"})
     async with Sandbox(db=path) as sandbox:
-        kept = sandbox.policies
+        stored_policies = sandbox.policies
     async with Sandbox(db=path, policies={"page_size": 3}) as sandbox:
-        asked = sandbox.policies
+        start_policies = sandbox.policies
     async with Sandbox(db=path) as sandbox:
-        assert kept == sandbox.policies
+        assert stored_policies == sandbox.policies
 
-    assert (7, "any", 9) == (kept.page_size, kept.cancel_from, kept.max_page_size)
-    assert (3, "any", 9) == (asked.page_size, asked.cancel_from, asked.max_page_size)
+    assert (7, "any", 9) == (stored_policies.page_size, stored_policies.cancel_from, stored_policies.max_page_size)
+    assert (3, "any", 9) == (start_policies.page_size, start_policies.cancel_from, start_policies.max_page_size)
 
 
 async def test_switches_can_be_set_while_it_runs(plain, sandbox):
     """Through the control API; a bad one changes nothing."""
     assert 200 == (await plain("PATCH", "/_sandbox/policies", {"page_size": 7})).status
     assert 400 == (await plain("PATCH", "/_sandbox/policies", {"page_size": 0})).status
-    listed = {one["name"]: one for one in (await plain("GET", "/_sandbox/policies")).json}
+    listed = {switch["name"]: switch for switch in (await plain("GET", "/_sandbox/policies")).json}
 
     assert 7 == sandbox.policies.page_size
     assert (7, 30) == (listed["page_size"]["value"], listed["page_size"]["default"])

@@ -22,12 +22,12 @@ def preference(**members: object) -> PreferenceRequest:
 
 async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
     """Opened / payment_required, once however often it is looked at."""
-    made = await client.preferences.create(preference(shipments={"cost": 3}, marketplace="SHOPS"))
+    new_preference = await client.preferences.create(preference(shipments={"cost": 3}, marketplace="SHOPS"))
 
     assert [] == await client.merchant_orders.search().collect()
-    for way in (made, made.id, made.init_point):
-        sandbox.buyer.open_checkout(way)
-    [opened] = await client.merchant_orders.search(preference_id=made.id).collect()
+    for reference in (new_preference, new_preference.id, new_preference.init_point):
+        sandbox.buyer.open_checkout(reference)
+    [opened] = await client.merchant_orders.search(preference_id=new_preference.id).collect()
 
     assert ("opened", "payment_required") == (opened.status, opened.order_status)
     assert (Decimal("20.50"), 3, 0) == (opened.total_amount, opened.shipping_cost, opened.paid_amount)
@@ -36,19 +36,19 @@ async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
 
 async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
     """Who takes a checkout for an order is told the way."""
-    made = await client.preferences.create(preference())
+    new_preference = await client.preferences.create(preference())
 
     with pytest.raises(Rejected, match="pay it with pay_preference"):
-        sandbox.buyer.pay(made.init_point)
+        sandbox.buyer.pay(new_preference.init_point)
     with pytest.raises(TypeError, match="as a string, got Preference"):
-        sandbox.buyer.pay(made)
+        sandbox.buyer.pay(new_preference)
 
 
 async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     """Closed / paid, then closed / reverted when all is back; a part leaves it paid."""
-    made = await client.preferences.create(preference(external_reference="b"))
+    new_preference = await client.preferences.create(preference(external_reference="b"))
 
-    paid = sandbox.buyer.pay_preference(made)
+    paid = sandbox.buyer.pay_preference(new_preference)
     part = sandbox.buyer.refund_merchant_order(paid.id, Decimal("0.50"))
     sandbox.buyer.refund_merchant_order(paid.id)
     [now] = await client.merchant_orders.search(external_reference="b").collect()
@@ -76,8 +76,8 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
 )
 async def test_free_shipping_costs_the_buyer_nothing(client, sandbox, shipments, cost):
     """The payment says what part of it is the shipment, and the ledger has all of it."""
-    made = await client.preferences.create(preference(shipments=shipments))
-    paid = sandbox.buyer.pay_preference(made)
+    new_preference = await client.preferences.create(preference(shipments=shipments))
+    paid = sandbox.buyer.pay_preference(new_preference)
     [payment] = paid.payments
 
     assert (cost, cost) == (paid.shipping_cost, payment.shipping_cost)
@@ -96,7 +96,7 @@ ADDRESS = {
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "expected"),
     [
         (
             ADDRESS,
@@ -112,19 +112,21 @@ ADDRESS = {
         ({"zip_code": 1000}, {"zip_code": 1000}),
     ],
 )
-async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, shown):
+async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, expected):
     """One, with what is known of it: it waits, where it goes, and what is in it."""
     shipments = {"mode": "custom", "cost": 3, "receiver_address": address}
-    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM, {"id": 7}], "shipments": shipments})).json
-    sandbox.buyer.pay_preference(made["id"])
+    new_preference = (
+        await plain("POST", "/checkout/preferences", {"items": [ITEM, {"id": 7}], "shipments": shipments})
+    ).json
+    sandbox.buyer.pay_preference(new_preference["id"])
 
     [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
     [shipment] = order["shipments"]
 
-    assert ("pending", "custom", shown) == (
+    assert ("pending", "custom", expected) == (
         shipment["status"],
         shipment["shipping_mode"],
-        {name: shipment["receiver_address"][name] for name in shown},
+        {name: shipment["receiver_address"][name] for name in expected},
     )
     assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
 
@@ -138,16 +140,16 @@ async def test_a_street_is_read_in_either_form(start, connect, policies, street)
     async with connect(sandbox) as client:
         shipped = preference(shipments={"receiver_address": ADDRESS})
         sandbox.buyer.pay_preference(await client.preferences.create(shipped))
-        found = await client.merchant_orders.search().first()
+        merchant_order = await client.merchant_orders.search().first()
 
-    assert street == found.shipments[0].receiver_address.street_name
+    assert street == merchant_order.shipments[0].receiver_address.street_name
 
 
 @pytest.mark.parametrize("members", [{}, {"shipments": {"mode": "custom", "cost": 3}}])
 async def test_what_is_sent_nowhere_has_no_shipment(plain, sandbox, members):
     """An empty list, and not an empty shipment."""
-    made = (await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})).json
-    sandbox.buyer.pay_preference(made["id"])
+    new_preference = (await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})).json
+    sandbox.buyer.pay_preference(new_preference["id"])
 
     [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
 
@@ -170,36 +172,37 @@ async def test_nothing_is_no_amount_to_give_back(plain, client, sandbox, amount)
 
 
 @pytest.mark.parametrize(
-    ("named", "currency"), [((None, None), "ARS"), (("USD", "USD"), "USD"), ((None, "USD"), "USD"), (("", None), "ARS")]
+    ("item_currencies", "currency"),
+    [((None, None), "ARS"), (("USD", "USD"), "USD"), ((None, "USD"), "USD"), (("", None), "ARS")],
 )
-async def test_a_sale_has_one_currency(plain, sandbox, named, currency):
+async def test_a_sale_has_one_currency(plain, sandbox, item_currencies, currency):
     """The one that an item names, or else the seller's: in the order, its payment, every line of the ledger."""
-    items = [{**ITEM, **({} if name is None else {"currency_id": name})} for name in named]
-    made = (await plain("POST", "/checkout/preferences", {"items": items})).json
-    paid = sandbox.buyer.pay_preference(made["id"])
+    items = [{**ITEM, **({} if name is None else {"currency_id": name})} for name in item_currencies]
+    new_preference = (await plain("POST", "/checkout/preferences", {"items": items})).json
+    paid = sandbox.buyer.pay_preference(new_preference["id"])
     sandbox.buyer.refund_merchant_order(paid.id)
 
-    assert {currency} == {one.currency_id for one in (*paid.items, *paid.payments)}
-    assert [currency] * 3 == [entry.currency for entry in sandbox.ledger() if entry.order_id == made["id"]]
+    assert {currency} == {part.currency_id for part in (*paid.items, *paid.payments)}
+    assert [currency] * 3 == [entry.currency for entry in sandbox.ledger() if entry.order_id == new_preference["id"]]
 
 
 @pytest.mark.parametrize(
-    ("binary", "kept"),
+    ("binary", "statuses"),
     [(True, ["rejected", "rejected", "approved"]), (False, ["rejected", "approved"])],
 )
-async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, kept):
+async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, statuses):
     """A rejected payment is listed; in binary mode nothing stays pending; it is paid once, and only once."""
-    made = await client.preferences.create(preference(binary_mode=binary))
+    new_preference = await client.preferences.create(preference(binary_mode=binary))
 
-    rejected = sandbox.buyer.pay_preference(made, outcome="rejected")
-    waiting = sandbox.buyer.pay_preference(made, outcome="in_review")
-    paid = sandbox.buyer.pay_preference(made)
+    rejected = sandbox.buyer.pay_preference(new_preference, outcome="rejected")
+    waiting = sandbox.buyer.pay_preference(new_preference, outcome="in_review")
+    paid = sandbox.buyer.pay_preference(new_preference)
 
     assert ("opened", "rejected") == (rejected.status, rejected.payments[0].status)
     assert ("opened", "rejected" if binary else "in_process") == (waiting.status, waiting.payments[1].status)
-    assert ("closed", kept) == (paid.status, [payment.status for payment in paid.payments])
+    assert ("closed", statuses) == (paid.status, [payment.status for payment in paid.payments])
     with pytest.raises(Rejected, match="closed"):
-        sandbox.buyer.pay_preference(made)
+        sandbox.buyer.pay_preference(new_preference)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +215,10 @@ async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, kep
 )
 async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, detail):
     """By the next attempt: it is the same payment, with what became of it, and there is no second."""
-    made = await client.preferences.create(preference())
-    [waiting] = sandbox.buyer.pay_preference(made, outcome="in_review").payments
+    new_preference = await client.preferences.create(preference())
+    [waiting] = sandbox.buyer.pay_preference(new_preference, outcome="in_review").payments
     sandbox.clock.advance("PT1M")
-    order = sandbox.buyer.pay_preference(made, outcome=outcome)
+    order = sandbox.buyer.pay_preference(new_preference, outcome=outcome)
     [decided] = order.payments
 
     now = sandbox.clock.now()
@@ -229,22 +232,22 @@ async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, 
 async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbox):
     """A payment that was made in time is decided after it, and once it was rejected no other is made."""
     end = (sandbox.clock.now() + timedelta(hours=1)).isoformat()
-    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
-    sandbox.buyer.pay_preference(made, outcome="in_review")
+    new_preference = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    sandbox.buyer.pay_preference(new_preference, outcome="in_review")
     sandbox.clock.advance("PT2H")
 
-    [payment] = sandbox.buyer.pay_preference(made, outcome="rejected").payments
+    [payment] = sandbox.buyer.pay_preference(new_preference, outcome="rejected").payments
 
     assert "rejected" == payment.status
     with pytest.raises(Rejected, match="preference_expired"):
-        sandbox.buyer.pay_preference(made)
+        sandbox.buyer.pay_preference(new_preference)
 
 
 async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
     """What was decided stays: the next payment is another one."""
-    made = await client.preferences.create(preference())
+    new_preference = await client.preferences.create(preference())
     for outcome in ("in_review", "rejected", "approved"):
-        paid = sandbox.buyer.pay_preference(made, outcome=outcome)
+        paid = sandbox.buyer.pay_preference(new_preference, outcome=outcome)
 
     assert ["rejected", "approved"] == [payment.status for payment in paid.payments]
 
@@ -252,30 +255,30 @@ async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, 
 @pytest.mark.parametrize("outcome", ["approved", "rejected", "in_review"])
 async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
     """However it would come out: the payment of a closed order stays the last one, and is the one that goes back."""
-    made = await client.preferences.create(preference())
-    paid = sandbox.buyer.pay_preference(made)
+    new_preference = await client.preferences.create(preference())
+    paid = sandbox.buyer.pay_preference(new_preference)
 
     with pytest.raises(Rejected, match="closed"):
-        sandbox.buyer.pay_preference(made, outcome=outcome)
+        sandbox.buyer.pay_preference(new_preference, outcome=outcome)
 
-    assert ["refunded"] == [one.status for one in sandbox.buyer.refund_merchant_order(paid.id).payments]
+    assert ["refunded"] == [payment.status for payment in sandbox.buyer.refund_merchant_order(paid.id).payments]
 
 
 async def test_the_dates_of_validity_hold(client, sandbox):
     """With `expires`, a preference is paid from one date up to the other; without, the dates are words."""
     sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))
     dates = {"expiration_date_from": "2026-06-02T00:00:00Z", "expiration_date_to": "2026-06-03T00:00:00Z"}
-    made = await client.preferences.create(preference(expires=True, **dates))
+    new_preference = await client.preferences.create(preference(expires=True, **dates))
     free = await client.preferences.create(preference(**dates))
 
     begin, end, moment = datetime(2026, 6, 2, tzinfo=UTC), datetime(2026, 6, 3, tzinfo=UTC), timedelta(milliseconds=1)
     for now, payable in ((begin - moment, False), (begin, True), (end - moment, True), (end, False)):
         sandbox.clock.freeze(now)
         if payable:
-            assert sandbox.buyer.open_checkout(made)
+            assert sandbox.buyer.open_checkout(new_preference)
         else:
             with pytest.raises(Rejected, match="cannot be paid"):
-                sandbox.buyer.open_checkout(made)
+                sandbox.buyer.open_checkout(new_preference)
     assert "closed" == sandbox.buyer.pay_preference(free).status
 
 
@@ -286,17 +289,17 @@ async def test_one_date_of_validity_is_enough(client, sandbox, date, before, aft
     """A preference with a beginning alone has no end, and one with an end alone can be paid at once."""
     sandbox.clock.freeze()
     moment = (sandbox.clock.now() + timedelta(days=1)).isoformat()
-    made = await client.preferences.create(preference(expires=True, **{date: moment}))
+    new_preference = await client.preferences.create(preference(expires=True, **{date: moment}))
 
-    seen = []
+    openings = []
     for _ in range(2):
         try:
-            seen.append(bool(sandbox.buyer.open_checkout(made)))
+            openings.append(bool(sandbox.buyer.open_checkout(new_preference)))
         except Rejected:
-            seen.append(False)
+            openings.append(False)
         sandbox.clock.advance("P2D")
 
-    assert [before, after] == seen
+    assert [before, after] == openings
 
 
 @pytest.mark.control("paymentsdk.sandbox._handlers.preferences._within", lambda begin, now, end: now <= end)
@@ -304,14 +307,14 @@ async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox,
     """At the moment that both are to be paid before, neither can be."""
     sandbox.clock.freeze()
     end = (sandbox.clock.now() + timedelta(minutes=5)).isoformat()
-    made = await client.preferences.create(preference(expires=True, expiration_date_to=end))
+    new_preference = await client.preferences.create(preference(expires=True, expiration_date_to=end))
     waiting = await client.orders.create(order(expiration_time="PT5M"))
     sandbox.clock.advance("PT5M")
 
     with pytest.raises(Rejected, match="the order is expired"):
         sandbox.buyer.pay(waiting)
     with pytest.raises(Rejected, match="cannot be paid"):
-        sandbox.buyer.pay_preference(made)
+        sandbox.buyer.pay_preference(new_preference)
 
 
 async def test_nobody_pays_what_is_not_there(sandbox):
@@ -328,7 +331,7 @@ EXCLUDED = {
 
 
 @pytest.mark.parametrize(
-    ("way", "taken"),
+    ("choice", "is_offered"),
     [
         ({}, False),
         ({"payment_method": "account_money"}, False),
@@ -340,27 +343,27 @@ EXCLUDED = {
         ({"payment_method": "prepaid_card", "installments": 36}, True),
     ],
 )
-async def test_a_way_that_the_checkout_does_not_offer_is_rejected(plain, client, sandbox, way, taken):
+async def test_a_way_that_the_checkout_does_not_offer_is_rejected(plain, client, sandbox, choice, is_offered):
     """Excluded types and methods and the most installments hold for every buyer, wherever they pay."""
     over_http, in_python = [await client.preferences.create(preference(payment_methods=EXCLUDED)) for _ in range(2)]
 
-    response = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", way)
-    if taken:
-        sandbox.buyer.pay_preference(in_python, **way)
+    response = await plain("POST", f"/_sandbox/preferences/{over_http.id}/pay", choice)
+    if is_offered:
+        sandbox.buyer.pay_preference(in_python, **choice)
     else:
         with pytest.raises(Rejected, match=r"can be paid|installments must be"):
-            sandbox.buyer.pay_preference(in_python, **way)
+            sandbox.buyer.pay_preference(in_python, **choice)
 
-    assert (200 if taken else 400) == response.status
-    assert (2 if taken else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
+    assert (200 if is_offered else 400) == response.status
+    assert (2 if is_offered else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
 
 
 def places(value: object, at: str = "") -> set[str]:
     """Return the places of all that stands in *value*."""
     if isinstance(value, dict):
-        return {place for name, inner in value.items() for place in places(inner, f"{at}.{name}")}
+        return {place for name, member in value.items() for place in places(member, f"{at}.{name}")}
     if isinstance(value, list):
-        return {place for inner in value for place in places(inner, f"{at}[]")}
+        return {place for member in value for place in places(member, f"{at}[]")}
     return {at}
 
 
@@ -385,8 +388,8 @@ async def test_a_shipment_has_every_member_of_the_contract(plain, sandbox):
     shipments = {"mode": "me2", "dimensions": "30x30x30,500", "cost": 3, "receiver_address": address}
     payer = {"name": "Ana", "surname": "Gomez", "phone": {"area_code": "11", "number": "444"}}
     body = {"items": [ITEM], "shipments": shipments, "payer": payer, "additional_info": "Ring twice"}
-    made = (await plain("POST", "/checkout/preferences", body)).json
-    sandbox.buyer.pay_preference(made["id"])
-    [order] = (await plain("GET", f"/merchant_orders/search?preference_id={made['id']}")).json["elements"]
+    new_preference = (await plain("POST", "/checkout/preferences", body)).json
+    sandbox.buyer.pay_preference(new_preference["id"])
+    [order] = (await plain("GET", f"/merchant_orders/search?preference_id={new_preference['id']}")).json["elements"]
 
     assert set(SHIPMENT.split()) == places(order["shipments"][0])

@@ -104,14 +104,14 @@ def preference(**members: object) -> PreferenceRequest:
 
 async def test_every_member_comes_back(plain, sandbox):
     """Nothing that the response has a member for is lost, and items and payer come back as they were."""
-    made = (await plain("POST", "/checkout/preferences", EVERYTHING)).json
+    new_preference = (await plain("POST", "/checkout/preferences", EVERYTHING)).json
 
-    shown = set(preferences.Preference.__struct_fields__)
-    assert EVERYTHING.keys() & shown <= made.keys()
-    assert EVERYTHING["metadata"] == made["metadata"]
-    assert EVERYTHING["shipments"] == made["shipments"]
-    assert EVERYTHING["payer"] == made["payer"]
-    assert EVERYTHING["items"] == made["items"]
+    members = set(preferences.Preference.__struct_fields__)
+    assert EVERYTHING.keys() & members <= new_preference.keys()
+    assert EVERYTHING["metadata"] == new_preference["metadata"]
+    assert EVERYTHING["shipments"] == new_preference["shipments"]
+    assert EVERYTHING["payer"] == new_preference["payer"]
+    assert EVERYTHING["items"] == new_preference["items"]
 
 
 async def test_a_date_comes_back(plain, client):
@@ -122,11 +122,11 @@ async def test_a_date_comes_back(plain, client):
     payer = dict(zip(("date_created", "registration_date", "last_purchase"), days, strict=True))
     body = {"items": items, "payer": payer}
 
-    made = (await plain("POST", "/checkout/preferences", body)).json
+    new_preference = (await plain("POST", "/checkout/preferences", body)).json
     read = await client.preferences.create(msgspec.convert(body, PreferenceRequest))
     refused = await plain("POST", "/checkout/preferences", {**body, "expiration_date_to": "2027-01-01"})
 
-    assert body == {"items": made["items"], "payer": made["payer"]}
+    assert body == {"items": new_preference["items"], "payer": new_preference["payer"]}
     assert datetime(2026, 12, 31, tzinfo=UTC) == read.items[0].event_date
     assert date(2026, 12, 31) == read.items[0].category_descriptor.route.departure_date_time
     assert (400, "invalid_expiration_date_to") == (refused.status, refused.code)
@@ -144,25 +144,27 @@ async def test_a_moment_of_the_buyer_or_the_journey_comes_back_as_it_came(start,
     items = [{**ITEM, "category_descriptor": {"passenger": passenger, "route": route}}]
     payer = {"date_created": moment, "registration_date": moment, "last_purchase": moment}
 
-    made = (await plain("POST", "/checkout/preferences", {"items": items, "payer": payer})).json
+    new_preference = (await plain("POST", "/checkout/preferences", {"items": items, "payer": payer})).json
 
-    assert (items, payer) == (made["items"], made["payer"])
+    assert (items, payer) == (new_preference["items"], new_preference["payer"])
 
 
 async def test_a_string_that_nobody_has_set_can_be_empty(start, plain_to, connect):
     """By a policy, as on some platforms; the client reads an empty date as none. What was set comes as ever."""
-    made = {}
+    responses = {}
     for policy in ("left_out", "empty"):
         sandbox = await start(seed=7, frozen_at=datetime(2026, 1, 1, tzinfo=UTC), policies={"unset_strings": policy})
         for body in ({"items": [ITEM]}, EVERYTHING):
             sent = await plain_to(sandbox)("POST", "/checkout/preferences", body)
-            made[policy, len(body)] = {name: value for name, value in sent.json.items() if "init_point" not in name}
+            responses[policy, len(body)] = {
+                name: value for name, value in sent.json.items() if "init_point" not in name
+            }
     async with connect(sandbox) as client:
         read = await client.preferences.create(preference(external_reference="basket-1"))
 
-    left_out, empty = made["left_out", 1], made["empty", 1]
-    strings = {name for name, member in made["empty", len(EVERYTHING)].items() if isinstance(member, str)}
-    assert made["left_out", len(EVERYTHING)] == made["empty", len(EVERYTHING)]
+    left_out, empty = responses["left_out", 1], responses["empty", 1]
+    strings = {name for name, member in responses["empty", len(EVERYTHING)].items() if isinstance(member, str)}
+    assert responses["left_out", len(EVERYTHING)] == responses["empty", len(EVERYTHING)]
     assert {**left_out, **dict.fromkeys(strings - left_out.keys(), "")} == empty
     assert len(empty) > len(left_out)
     assert ("", None, "basket-1") == (read.auto_return, read.expiration_date_to, read.external_reference)
@@ -170,23 +172,27 @@ async def test_a_string_that_nobody_has_set_can_be_empty(start, plain_to, connec
 
 async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbox):
     """`<collector_id>-<uuid>`, the seller, the application, and two addresses on the sandbox itself."""
-    made = await client.preferences.create(preference())
-    collector, _, uuid = made.id.partition("-")
+    new_preference = await client.preferences.create(preference())
+    collector, _, uuid = new_preference.id.partition("-")
 
-    assert str(sandbox.tenant.user_id) == collector == str(made.collector_id)
+    assert str(sandbox.tenant.user_id) == collector == str(new_preference.collector_id)
     assert str(UUID(uuid)) == uuid
-    assert f"{sandbox.base_url}/checkout/{made.id}" == made.init_point == made.sandbox_init_point
-    assert ("regular_payment", sandbox.client_id) == (made.operation_type, made.client_id)
-    assert made.date_created == sandbox.clock.now()
+    assert (
+        f"{sandbox.base_url}/checkout/{new_preference.id}"
+        == new_preference.init_point
+        == new_preference.sandbox_init_point
+    )
+    assert ("regular_payment", sandbox.client_id) == (new_preference.operation_type, new_preference.client_id)
+    assert new_preference.date_created == sandbox.clock.now()
 
 
 async def test_a_preference_may_be_a_request_of_money(client):
     """`operation_type` is honoured; without one it is a regular payment."""
-    asked, plain = [
+    transfer, plain = [
         await client.preferences.create(preference(operation_type=kind)) for kind in ("money_transfer", None)
     ]
 
-    assert ("money_transfer", "regular_payment") == (asked.operation_type, plain.operation_type)
+    assert ("money_transfer", "regular_payment") == (transfer.operation_type, plain.operation_type)
 
 
 @pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
@@ -194,9 +200,9 @@ async def test_what_is_repaired_in_one_item_is_kept_beside_the_others(plain, qua
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
     items = [{**ITEM, "quantity": quantity} for quantity in quantities]
 
-    made = await plain("POST", "/checkout/preferences", {"items": items})
+    response = await plain("POST", "/checkout/preferences", {"items": items})
 
-    assert (201, [*quantities]) == (made.status, [item["quantity"] for item in made.json["items"]])
+    assert (201, [*quantities]) == (response.status, [item["quantity"] for item in response.json["items"]])
 
 
 @pytest.mark.parametrize(
@@ -262,10 +268,10 @@ async def test_a_broken_rule_is_rejected_with_the_code_of_its_member(plain, memb
 )
 async def test_a_fee_may_be_all_that_is_paid(plain, sandbox, items, fee):
     """A quantity that is not said is 1, for the fee as for the buyer."""
-    made = await plain("POST", "/checkout/preferences", {"items": items, "marketplace_fee": fee})
+    response = await plain("POST", "/checkout/preferences", {"items": items, "marketplace_fee": fee})
 
-    assert 201 == made.status
-    assert fee == sandbox.buyer.open_checkout(made.json["id"])[1].merchant_order.total_amount
+    assert 201 == response.status
+    assert fee == sandbox.buyer.open_checkout(response.json["id"])[1].merchant_order.total_amount
 
 
 async def test_a_member_without_a_code_is_named_all_the_same(plain):
@@ -311,8 +317,8 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, s
     plain = plain_to(sandbox)
 
     assert status == (await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": 7})).status
-    known = {"items": [ITEM], "sponsor_id": sandbox.create_tenant().user_id}
-    assert 201 == (await plain("POST", "/checkout/preferences", known)).status
+    body = {"items": [ITEM], "sponsor_id": sandbox.create_tenant().user_id}
+    assert 201 == (await plain("POST", "/checkout/preferences", body)).status
 
 
 async def test_a_sponsor_of_many_digits_is_nobody(start, plain_to):

@@ -18,7 +18,7 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
     await plain("GET", f"/v1/orders/ORD1?access_token={info.access_token}")
 
     answer = await plain("GET", "/_sandbox/requests")
-    shown = answer.raw.decode()
+    text = answer.raw.decode()
     lines = answer.json
 
     assert ["orders.get", "wallet_payments.create", "oauth.token", "oauth.token", "orders.create"] == [
@@ -36,7 +36,7 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
         "very-secret",
     )
     for secret in secrets:
-        assert secret not in shown
+        assert secret not in text
 
 
 async def test_a_form_is_shown_without_credentials(plain, sandbox):
@@ -63,14 +63,14 @@ MASKED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "shown"), MASKED)
-async def test_a_credential_is_masked_whatever_it_is(plain, body, shown):
+@pytest.mark.parametrize(("body", "expected"), MASKED)
+async def test_a_credential_is_masked_whatever_it_is(plain, body, expected):
     """A number, an object, in a list, twice, or under a name with a letter written as its number or as a capital."""
     await plain("POST", "/oauth/token", body)
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
 
-    assert shown == line["body"]
+    assert expected == line["body"]
 
 
 @pytest.mark.parametrize("name", ["token", "Token", "ACCESS_TOKEN", "\\u0054oken", "\\u0041ccess_token"])

@@ -39,8 +39,8 @@ async def test_every_seller_has_one(client, connect, sandbox):
     """Of their own."""
     await client.release_reports.disable_schedule()
     tenant = sandbox.create_tenant()
-    async with connect(sandbox, tenant) as other:
-        assert tenant.user_id == (await other.release_reports.disable_schedule()).user_id
+    async with connect(sandbox, tenant) as second_client:
+        assert tenant.user_id == (await second_client.release_reports.disable_schedule()).user_id
 
 
 @pytest.mark.parametrize("effect", ["drip", "truncate"])

@@ -61,11 +61,15 @@ async def test_a_sandbox_begins_with_what_the_file_says(start, plain_to, data, s
     plain = plain_to(sandbox)
     order = data(config={"qr": {"external_pos_id": "TILL-2", "mode": "dynamic"}})
 
-    made = await plain("POST", "/v1/orders", order, key="k", token="TEST-ci-7")
-    limited = await plain("GET", f"/v1/orders/{made.json['id']}", token="TEST-ci-8")
+    response = await plain("POST", "/v1/orders", order, key="k", token="TEST-ci-7")
+    limited = await plain("GET", f"/v1/orders/{response.json['id']}", token="TEST-ci-8")
     plans = await plain("GET", "/preapproval_plan/search?q=Gold", token="TEST-ci-7")
 
-    assert (201, "7", "2026-01-31T12:00:00.000Z") == (made.status, made.json["user_id"], made.json["created_date"])
+    assert (201, "7", "2026-01-31T12:00:00.000Z") == (
+        response.status,
+        response.json["user_id"],
+        response.json["created_date"],
+    )
     assert (429, 1) == (limited.status, plans.json["paging"]["total"])
     assert 19.99 == plans.json["results"][0]["auto_recurring"]["transaction_amount"]
     assert ("any", 2) == (sandbox.policies.cancel_from, sandbox.policies.page_size)
@@ -90,8 +94,8 @@ async def test_a_database_gets_the_sellers_once(start, seed_file, tmp_path):
     """At the next start they are there, with what they have; the faults are in force again."""
     for _ in range(2):
         sandbox = await start(seed_file=seed_file(), db=str(tmp_path / "shop.db"))
-        found = [len(sandbox.webhooks.list()), len(sandbox.faults.list())]
-        assert ("TEST-ci-7", "BR", [1, 1]) == (sandbox.access_token, sandbox.find_tenant(8).country, found)
+        counts = [len(sandbox.webhooks.list()), len(sandbox.faults.list())]
+        assert ("TEST-ci-7", "BR", [1, 1]) == (sandbox.access_token, sandbox.find_tenant(8).country, counts)
         await sandbox.stop()
 
 

@@ -84,13 +84,13 @@ async def test_links_lead_to_its_public_address(start, connect, plain_to, order)
     sandbox = await start(public_url="https://shop.example.com/")
     config = {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}
     async with connect(sandbox) as client:
-        made = await client.orders.create(order(config=config))
+        new_order = await client.orders.create(order(config=config))
         plan = await client.plans.get(sandbox.plan_id)
 
-    assert f"https://shop.example.com/qr/{made.id}" == made.type_response.qr_data
+    assert f"https://shop.example.com/qr/{new_order.id}" == new_order.type_response.qr_data
     assert f"https://shop.example.com/subscriptions/{plan.id}" == plan.init_point
     assert sandbox.base_url.startswith("http://127.0.0.1:")
-    assert made.id == sandbox.buyer.scan(made.type_response.qr_data).id
+    assert new_order.id == sandbox.buyer.scan(new_order.type_response.qr_data).id
     statuses = [
         (await plain_to(sandbox)("GET", "/_sandbox/state", headers={"Host": host, "Accept-Language": "en"})).status
         for host in ("shop.example.com", "elsewhere.example.com")
@@ -197,15 +197,15 @@ async def test_it_is_not_used_after_it_has_stopped(start, ask):
 
 async def test_the_same_seed_gives_the_same_identifiers(start, connect, order):
     """Credentials too; another seed gives others, and no seed gives new ones every time."""
-    seen = []
+    identifiers = []
     for seed in (1, 1, 2, None, None):
         sandbox = await start(seed=seed, frozen=True)
         sandbox.clock.freeze(msgspec.convert("2026-01-01T00:00:00Z", type(sandbox.clock.now())))
         async with connect(sandbox) as client:
-            seen.append((sandbox.client_secret, (await client.orders.create(order())).id))
+            identifiers.append((sandbox.client_secret, (await client.orders.create(order())).id))
 
-    assert seen[0] == seen[1]
-    assert 4 == len(set(seen))
+    assert identifiers[0] == identifiers[1]
+    assert 4 == len(set(identifiers))
 
 
 def test_it_runs_in_a_thread():
@@ -353,23 +353,23 @@ async def test_rejections_of_the_control_api_have_one_shape(start, plain_to, met
 
 
 @pytest.mark.parametrize(
-    ("shape", "orders", "others"),
+    ("shape", "order_members", "members"),
     [
         ("per_api", {"errors"}, {"message", "error", "status", "cause"}),
         ("flat", {"code", "message"}, {"code", "message"}),
         ("errors", {"errors"}, {"errors"}),
     ],
 )
-async def test_where_there_is_nothing_the_interface_has_its_shape(start, plain_to, shape, orders, others):
+async def test_where_there_is_nothing_the_interface_has_its_shape(start, plain_to, shape, order_members, members):
     """404 and 405 below the Orders API speak as it does; the policy `error_shape` holds here too."""
     plain = plain_to(await start(policies={"error_shape": shape}))
 
     for method, path in (("PUT", "/v1/orders"), ("GET", "/v1/orders/a/b"), ("GET", "/v1/orders/a/cancel")):
         answer = await plain(method, path)
-        assert orders == answer.json.keys()
+        assert order_members == answer.json.keys()
         assert answer.status in {404, 405}
     for path in ("/v1/ordersx", "/preapproval_plan", "/nothing"):
-        assert others == (await plain("GET", path)).json.keys()
+        assert members == (await plain("GET", path)).json.keys()
 
 
 async def test_every_response_has_a_request_id(plain, sandbox, data):
@@ -400,10 +400,10 @@ async def test_every_response_is_dated_by_the_clock(plain, sandbox, data):
 
 async def test_every_path_takes_a_trailing_slash(plain, sandbox, data):
     """As some clients send it."""
-    made = (await plain("POST", "/v1/orders/", data(), key="a")).json
+    new_order = (await plain("POST", "/v1/orders/", data(), key="a")).json
     statuses = [
-        (await plain("GET", f"/v1/orders/{made['id']}/")).status,
-        (await plain("POST", f"/v1/orders/{made['id']}/cancel/", key="b")).status,
+        (await plain("GET", f"/v1/orders/{new_order['id']}/")).status,
+        (await plain("POST", f"/v1/orders/{new_order['id']}/cancel/", key="b")).status,
         (await plain("GET", "/merchant_orders/search/")).status,
         (await plain("DELETE", "/v1/account/release_report/schedule/")).status,
     ]
@@ -414,12 +414,12 @@ async def test_every_path_takes_a_trailing_slash(plain, sandbox, data):
 @pytest.mark.parametrize("body", [None, b"", b" ", b"{}", b" { } "])
 async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
     """A JSON content type with nothing, or an empty object; for its key they are one request."""
-    made = await client.orders.create(order())
+    new_order = await client.orders.create(order())
 
-    canceled = await plain("POST", f"/v1/orders/{made.id}/cancel", body, key="k2")
+    canceled = await plain("POST", f"/v1/orders/{new_order.id}/cancel", body, key="k2")
 
     assert 200 == canceled.status
-    assert canceled.raw == (await plain("POST", f"/v1/orders/{made.id}/cancel", b"{}", key="k2")).raw
+    assert canceled.raw == (await plain("POST", f"/v1/orders/{new_order.id}/cancel", b"{}", key="k2")).raw
 
 
 @pytest.mark.control("paymentsdk.sandbox._wire._check_empty", lambda body: None)
@@ -439,14 +439,14 @@ async def test_a_cancel_may_have_an_empty_body(plain, client, order, body):
 )
 async def test_a_cancel_with_a_body_is_rejected(plain, client, order, body, code):
     """A part of an order cannot be canceled: who asks for it must not have the whole canceled."""
-    made = await client.orders.create(order())
-    path = f"/v1/orders/{made.id}/cancel"
+    new_order = await client.orders.create(order())
+    path = f"/v1/orders/{new_order.id}/cancel"
 
     rejected = await plain("POST", path, body, key="k2")
 
     assert 400 == rejected.status
     assert code == rejected.code
-    assert "created" == (await client.orders.get(made.id)).status
+    assert "created" == (await client.orders.get(new_order.id)).status
     assert 200 == (await plain("POST", path, key="k2")).status
     again = await plain("POST", path, body, key="k2")
     assert (409, "idempotency_key_already_used") == (again.status, again.code)
@@ -509,10 +509,10 @@ async def test_the_bound_is_said_in_one_way(plain):
     body = b'{"x": "' + b"a" * MAX_BODY + b'"}'
     paths = {"/preapproval_plan/search": "GET", "/_sandbox/scan": "POST"}
 
-    said = {(await plain(method, path, body)).json["message"] for path, method in paths.items()}
+    messages = {(await plain(method, path, body)).json["message"] for path, method in paths.items()}
     document = (await plain("GET", "/openapi.json")).json
 
-    assert {"the body is larger than 1 MiB"} == said
+    assert {"the body is larger than 1 MiB"} == messages
     assert "The body is larger than 1 MiB" in json.dumps(document["paths"]["/v1/orders"]["post"]["responses"]["413"])
 
 

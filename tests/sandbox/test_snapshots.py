@@ -23,24 +23,24 @@ async def busy(request, start, tmp_path):
 
 async def test_snapshots_are_taken_while_requests_are_handled(busy, plain_to, connect, order):
     """What these do is in one as a whole or not at all: every payment of its ledger has its merchant order."""
-    plain, found = plain_to(busy), []
+    plain, counts = plain_to(busy), []
 
     async def take() -> None:
         for number in range(5):
             assert 200 == (await plain("POST", "/_sandbox/snapshot", {"name": str(number)})).status
 
     async with connect(busy) as client:
-        taken = asyncio.ensure_future(take())
-        while not taken.done():
+        snapshots = asyncio.ensure_future(take())
+        while not snapshots.done():
             busy.buyer.pay(await client.orders.create(order()))
-        await taken
+        await snapshots
     for number in range(5):
         busy.platform.restore(str(number))
         paid = [entry.kind for entry in busy.ledger()].count("payment")
-        found.append((paid, (await plain("GET", "/merchant_orders/search?limit=1")).json["total"]))
+        counts.append((paid, (await plain("GET", "/merchant_orders/search?limit=1")).json["total"]))
 
-    assert sorted(found) == found
-    assert all(150 <= paid == sold for paid, sold in found)
+    assert sorted(counts) == counts
+    assert all(150 <= paid == sold for paid, sold in counts)
 
 
 async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy, plain_to):
@@ -79,20 +79,20 @@ async def test_a_snapshot_in_a_file_goes_into_another_sandbox(busy, start, plain
     busy.platform.change_policies({"page_size": 7})
     busy.faults.add(FaultRule(effect="rate_limit", operation="orders.get"))
     async with connect(busy) as client:
-        made = await client.orders.create(order(), idempotency_key="key")
+        new_order = await client.orders.create(order(), idempotency_key="key")
     saved = await plain_to(busy)("GET", FILE)
-    other = await start(policies={"page_size": 9})
+    second_sandbox = await start(policies={"page_size": 9})
 
-    loaded = await plain_to(other)("POST", FILE, saved.raw)
+    loaded = await plain_to(second_sandbox)("POST", FILE, saved.raw)
 
     assert (200, 200, "application/octet-stream") == (saved.status, loaded.status, saved.headers["Content-Type"])
-    assert (busy.access_token, busy.tenant.user_id) == (other.access_token, other.tenant.user_id)
-    assert (7, timedelta(days=1)) == (other.policies.page_size, other.ahead(other.tenant))
-    async with connect(other) as client:
-        assert made.id == (await client.orders.create(order(), idempotency_key="key")).id
+    assert (busy.access_token, busy.tenant.user_id) == (second_sandbox.access_token, second_sandbox.tenant.user_id)
+    assert (7, timedelta(days=1)) == (second_sandbox.policies.page_size, second_sandbox.ahead(second_sandbox.tenant))
+    async with connect(second_sandbox) as client:
+        assert new_order.id == (await client.orders.create(order(), idempotency_key="key")).id
         with pytest.raises(RateLimited):
-            await client.orders.get(made.id)
-        assert 150 == (await plain_to(other)("GET", "/merchant_orders/search?limit=1")).json["total"]
+            await client.orders.get(new_order.id)
+        assert 150 == (await plain_to(second_sandbox)("GET", "/merchant_orders/search?limit=1")).json["total"]
 
 
 async def test_a_file_that_is_no_snapshot_changes_nothing(start, plain_to, tmp_path):

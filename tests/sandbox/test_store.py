@@ -35,11 +35,11 @@ def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
     kept_out = []
 
     def look(*step: object) -> None:
-        with ThreadPoolExecutor(1) as other:
-            taken = other.submit(platform.store._lock.acquire, blocking=False).result()
-            if taken:
-                other.submit(platform.store._lock.release).result()
-        kept_out.append(not taken)
+        with ThreadPoolExecutor(1) as executor:
+            acquired = executor.submit(platform.store._lock.acquire, blocking=False).result()
+            if acquired:
+                executor.submit(platform.store._lock.release).result()
+        kept_out.append(not acquired)
 
     # Closed also when the check fails, as it does in the controls: Python 3.13 reports a database that is left open.
     with closing(Platform()) as platform:
@@ -76,18 +76,18 @@ def test_snapshots_are_taken_and_restored_from_any_thread():
 async def test_a_file_keeps_everything(tmp_path, connect, order):
     """Sellers, orders, keys, the ledger; identifiers do not come again, also with a seed."""
     path = str(tmp_path / "sandbox.db")
-    made = []
+    new_orders = []
     for _ in range(2):
         async with Sandbox(db=path, seed=1) as sandbox, connect(sandbox) as client:
-            made.append(await client.orders.create(order(), idempotency_key="k"))
-            made.append(await client.orders.create(order()))
-            assert (await client.orders.get(made[1].id)).id == made[1].id
+            new_orders.append(await client.orders.create(order(), idempotency_key="k"))
+            new_orders.append(await client.orders.create(order()))
+            assert (await client.orders.get(new_orders[1].id)).id == new_orders[1].id
             seller = sandbox.access_token
 
-    first, one, again, two = made
-    assert first == again
-    assert one.id != two.id
-    assert 3 == len({made.id for made in made})
+    first, second, third, fourth = new_orders
+    assert first == third
+    assert second.id != fourth.id
+    assert 3 == len({new_order.id for new_order in new_orders})
     assert str(first.user_id) in seller
 
 
@@ -96,20 +96,26 @@ async def test_links_follow_the_address_of_a_restart(tmp_path, connect, order):
     """Codes, checkouts and plans of an earlier start lead to where the sandbox is now; nothing else changes."""
     path, dynamic = str(tmp_path / "sandbox.db"), {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}}
     async with Sandbox(db=path, public_url="https://first.example.com") as sandbox, connect(sandbox) as client:
-        other = sandbox.create_tenant()
+        second_seller = sandbox.create_tenant()
         coded, plain = await client.orders.create(order(config=dynamic)), await client.orders.create(order())
-        made = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(title="Lamp")]))
+        new_preference = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(title="Lamp")]))
         plan = await client.plans.get(sandbox.plan_id)
 
-    async with Sandbox(db=path) as sandbox, connect(sandbox) as client, connect(sandbox, other) as others:
+    async with (
+        Sandbox(db=path) as sandbox,
+        connect(sandbox) as client,
+        connect(sandbox, second_seller) as second_client,
+    ):
         here = sandbox.base_url
-        orders = [await client.orders.get(one.id) for one in (coded, plain)]
-        preference = sandbox.buyer.open_checkout(made.id)[0]
-        plans = [await client.plans.get(plan.id), await others.plans.get(other.plan_id)]
+        orders = [await client.orders.get(new_order.id) for new_order in (coded, plain)]
+        preference = sandbox.buyer.open_checkout(new_preference.id)[0]
+        plans = [await client.plans.get(plan.id), await second_client.plans.get(second_seller.plan_id)]
 
     assert [replace(coded, type_response=TypeResponse(qr_data=f"{here}/qr/{coded.id}")), plain] == orders
-    assert (f"{here}/checkout/{made.id}",) * 2 == (preference.init_point, preference.sandbox_init_point)
-    assert [f"{here}/subscriptions/{one.id}" for one in plans] == [one.init_point for one in plans]
+    assert (f"{here}/checkout/{new_preference.id}",) * 2 == (preference.init_point, preference.sandbox_init_point)
+    assert [f"{here}/subscriptions/{subscription_plan.id}" for subscription_plan in plans] == [
+        subscription_plan.init_point for subscription_plan in plans
+    ]
     assert replace(plan, init_point=plans[0].init_point) == plans[0]
 
 
@@ -154,11 +160,11 @@ async def test_a_file_can_be_restored(tmp_path, connect, order):
     """A snapshot brings back what a file had, and it stays so after a restart."""
     path = str(tmp_path / "sandbox.db")
     async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
         sandbox.platform.snapshot()
-        await client.orders.cancel(made.id)
+        await client.orders.cancel(new_order.id)
         sandbox.platform.restore()
-        assert "created" == (await client.orders.get(made.id)).status
+        assert "created" == (await client.orders.get(new_order.id)).status
     async with Sandbox(db=path) as sandbox:
         assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
 
@@ -179,8 +185,8 @@ def test_a_file_that_is_no_sandbox_is_rejected(tmp_path, content):
 def test_the_database_of_another_program_is_left_alone(tmp_path, table):
     """It is rejected, also where a table has a name that the sandbox uses, and not a byte of it is changed."""
     path = tmp_path / "other.db"
-    with closing(sqlite3.connect(path)) as other:
-        other.execute(f"CREATE TABLE {table} (a, b, c)")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE TABLE {table} (a, b, c)")
     before = path.read_bytes()
 
     with pytest.raises(OSError, match="it is the database of another program"):
@@ -203,7 +209,7 @@ async def test_no_number_is_given_twice(sandbox, client, order, monkeypatch):
         sandbox.buyer.subscribe()
     sold, invoices = await client.merchant_orders.search().collect(), await client.invoices.search().collect()
 
-    assert [5, 5, 5] == [len(sellers), len(sold), len({one.preapproval_id for one in invoices})]
+    assert [5, 5, 5] == [len(sellers), len(sold), len({invoice.preapproval_id for invoice in invoices})]
 
 
 def test_a_file_has_a_write_ahead_log(tmp_path):

@@ -27,16 +27,16 @@ async def test_a_stub_responds_from_its_template(start, plain_to, stubs):
     sandbox = await start(stubs=stubs(json_stub + text_stub + headers + empty_stub))
     plain = plain_to(sandbox)
 
-    found = await plain("GET", "/v1/payments/a%20b/", token=None)
-    made = await plain("POST", "/v1/x/y/export", {}, token=None)
+    payment = await plain("GET", "/v1/payments/a%20b/", token=None)
+    export = await plain("POST", "/v1/x/y/export", {}, token=None)
     gone = await plain("DELETE", "/v1/payments/1", token=None)
 
-    assert (200, {"id": "a b", "parts": [1, "a b!"]}) == (found.status, found.json)
-    assert (201, b"x,y,{ c }") == (made.status, made.raw)
+    assert (200, {"id": "a b", "parts": [1, "a b!"]}) == (payment.status, payment.json)
+    assert (201, b"x,y,{ c }") == (export.status, export.raw)
     assert ("application/json", "text/csv", "7") == (
-        found.headers["Content-Type"],
-        made.headers["Content-Type"],
-        made.headers["X-Total"],
+        payment.headers["Content-Type"],
+        export.headers["Content-Type"],
+        export.headers["X-Total"],
     )
     assert (204, b"") == (gone.status, gone.raw)
     assert [("/v1/payments/1", 204), ("/v1/x/y/export", 201), ("/v1/payments/a%20b/", 200)] == [
@@ -59,10 +59,10 @@ async def test_the_contract_stays_as_it_is(start, plain_to, stubs, data):
     """A stub beside an operation, with another method, changes nothing of it."""
     sandbox = await start(stubs=stubs('[[stubs]]\nmethod = "PUT"\npath = "/v1/orders/{id}"\nbody = "{id}"\n'))
     plain = plain_to(sandbox)
-    made = await plain("POST", "/v1/orders", data(), key="k")
+    response = await plain("POST", "/v1/orders", data(), key="k")
 
     assert b"7" == (await plain("PUT", "/v1/orders/7")).raw
-    assert made.json["id"] == (await plain("GET", f"/v1/orders/{made.json['id']}")).json["id"]
+    assert response.json["id"] == (await plain("GET", f"/v1/orders/{response.json['id']}")).json["id"]
     assert 405 == (await plain("DELETE", "/v1/orders/7")).status
     assert "/v1/orders/{id}" not in (await plain("GET", "/openapi.json")).json["paths"]
 

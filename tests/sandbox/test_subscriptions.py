@@ -23,7 +23,7 @@ async def test_the_first_seller_has_a_plan(client, sandbox):
     """`plan_id`: monthly, active, and the same in a search, which also counts subscriptions."""
     plan = await client.plans.get(sandbox.plan_id)
     sandbox.buyer.subscribe(plan.init_point)
-    [found] = await client.plans.search().collect()
+    [row] = await client.plans.search().collect()
 
     assert ("active", 1, "months", Decimal("99.90"), "ARS") == (
         plan.status,
@@ -33,7 +33,7 @@ async def test_the_first_seller_has_a_plan(client, sandbox):
         plan.auto_recurring.currency_id,
     )
     assert (int(sandbox.client_id), sandbox.tenant.user_id) == (plan.application_id, plan.collector_id)
-    assert (None, 1) == (plan.subscribed, found.subscribed)
+    assert (None, 1) == (plan.subscribed, row.subscribed)
 
 
 async def test_a_plan_has_every_member_that_it_was_made_with(plain, client, sandbox):
@@ -53,8 +53,8 @@ async def test_a_plan_has_every_member_that_it_was_made_with(plain, client, sand
         "back_url": "https://shop.example.com",
         "external_reference": "gym",
     }
-    made = (await plain("POST", "/_sandbox/plans", body)).json
-    plan = await client.plans.get(made["id"])
+    new_plan = (await plain("POST", "/_sandbox/plans", body)).json
+    plan = await client.plans.get(new_plan["id"])
 
     assert ("Gym", "gym", "https://shop.example.com") == (plan.reason, plan.external_reference, plan.back_url)
     assert (2, 12, 10, True, "USD") == (
@@ -86,13 +86,15 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
 
 async def test_a_plan_without_the_member_is_sorted_last(plain, client):
     """Whichever way it goes: no member is not a string, and before none that begins with a later letter."""
-    made = {}
+    references = {}
     for reference in ("Zebra", "Ant", None):
         body = {"reason": "club", "auto_recurring": {"transaction_amount": "1"}, "external_reference": reference}
-        made[(await plain("POST", "/_sandbox/plans", body)).json["id"]] = reference
+        references[(await plain("POST", "/_sandbox/plans", body)).json["id"]] = reference
 
     async def sorted_by(**criteria: str) -> list[str | None]:
-        return [made[plan.id] async for plan in client.plans.search(q="club", sort="external_reference", **criteria)]
+        return [
+            references[plan.id] async for plan in client.plans.search(q="club", sort="external_reference", **criteria)
+        ]
 
     assert ["Ant", "Zebra", None] == await sorted_by()
     assert ["Zebra", "Ant", None] == await sorted_by(criteria="desc")
@@ -134,7 +136,7 @@ async def test_a_plan_of_another_seller_is_not_found(client, sandbox):
 async def states(client, subscription) -> list[tuple[str, str, int]]:
     """Return status, summary and attempts of the invoices of a subscription, oldest first."""
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
-    return [(one.status, one.summarized, one.retry_attempt) for one in reversed(invoices)]
+    return [(invoice.status, invoice.summarized, invoice.retry_attempt) for invoice in reversed(invoices)]
 
 
 async def test_an_invoice_is_scheduled_then_collected(client, sandbox):
@@ -172,13 +174,13 @@ async def test_a_free_trial_delays_the_first_invoice(plain, client, sandbox):
 async def test_collection_is_tried_again(client, sandbox):
     """Scheduled -> recycling -> recycling -> processed, after the waits of the policy."""
     subscription = sandbox.buyer.subscribe(rejections=2)
-    seen = []
+    attempts = []
     for wait in ("PT0S", "P1D", "P3D"):
         sandbox.clock.advance(wait)
-        seen.append((await states(client, subscription))[0])
+        attempts.append((await states(client, subscription))[0])
     [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
-    assert [("recycling", "pending", 1), ("recycling", "pending", 2), ("processed", "done", 3)] == seen
+    assert [("recycling", "pending", 1), ("recycling", "pending", 2), ("processed", "done", 3)] == attempts
     assert "approved" == first.payment.status
     assert first.last_modified == subscription.started + timedelta(days=4)
 
@@ -202,7 +204,7 @@ async def test_collection_is_given_up(start, connect):
         happened = sandbox.clock.advance("P2D")
         [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
-    assert ["invoice.recycling", "invoice.recycling", "invoice.processed"] == [one.kind for one in happened]
+    assert ["invoice.recycling", "invoice.recycling", "invoice.processed"] == [event.kind for event in happened]
     assert ("processed", "done", 3, "rejected") == (
         first.status,
         first.summarized,
@@ -230,8 +232,8 @@ async def test_repetitions_end_a_subscription(plain, client, sandbox):
     sandbox.clock.advance("P100D")
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
 
-    assert [20, 10, 0] == [(one.debit_date.date() - subscription.started.date()).days for one in invoices]
-    assert {"processed"} == {one.status for one in invoices}
+    assert [20, 10, 0] == [(invoice.debit_date.date() - subscription.started.date()).days for invoice in invoices]
+    assert {"processed"} == {invoice.status for invoice in invoices}
     assert 0 == (await client.plans.search(q=plan["id"]).first()).subscribed
 
 
@@ -266,7 +268,7 @@ async def test_every_state_of_a_payment_can_be_reached(client, sandbox, status):
     """The money follows: it is the seller's while approved or in mediation."""
     sandbox.buyer.subscribe()
     sandbox.clock.advance("PT0S")
-    [invoice] = [one for one in await client.invoices.search().collect() if one.status == "processed"]
+    [invoice] = [row for row in await client.invoices.search().collect() if row.status == "processed"]
 
     sandbox.buyer.change_invoice_payment(invoice.id, status)
     [changed] = await client.invoices.search(id=invoice.id).collect()
@@ -350,23 +352,23 @@ async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
 
 async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
     """Invoice, subscription, payment and payer; all together must hold."""
-    one, two = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
+    subscription, second = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
     sandbox.clock.advance("PT0S")
-    [_, first] = await client.invoices.search(preapproval_id=one.id).collect()
+    [_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     async def found(**filters: object) -> int:
         return len(await client.invoices.search(**filters).collect())
 
     assert (4, 2, 1, 1, 4) == (
         await found(),
-        await found(preapproval_id=two.id),
+        await found(preapproval_id=second.id),
         await found(id=first.id),
         await found(payment_id=first.payment.id),
-        await found(payer_id=one.payer_id),
+        await found(payer_id=subscription.payer_id),
     )
     assert (1, 0, 0) == (
-        await found(id=first.id, preapproval_id=one.id),
-        await found(id=first.id, preapproval_id=two.id),
+        await found(id=first.id, preapproval_id=subscription.id),
+        await found(id=first.id, preapproval_id=second.id),
         await found(payer_id=5),
     )
 
@@ -378,9 +380,9 @@ async def test_which_invoice_comes_first_is_a_policy(start, connect, order):
     async with connect(sandbox) as client:
         sandbox.buyer.subscribe()
         sandbox.clock.advance("PT0S")
-        found = [one.status async for one in client.invoices.search()]
+        statuses = [invoice.status async for invoice in client.invoices.search()]
 
-    assert ["processed", "scheduled"] == (found if order == "oldest" else found[::-1])
+    assert ["processed", "scheduled"] == (statuses if order == "oldest" else statuses[::-1])
 
 
 @pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
@@ -404,8 +406,8 @@ async def test_a_search_without_an_identifier_is_a_policy(start, plain_to, polic
 async def test_invoices_of_others_are_not_seen(connect, sandbox):
     """A seller sees their own."""
     sandbox.buyer.subscribe()
-    async with connect(sandbox, sandbox.create_tenant()) as other:
-        assert [] == await other.invoices.search().collect()
+    async with connect(sandbox, sandbox.create_tenant()) as second_client:
+        assert [] == await second_client.invoices.search().collect()
 
 
 @pytest.mark.parametrize(
@@ -457,7 +459,7 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     assert [Decimal("10.00"), Decimal("30.00"), Decimal("30.00")] == [
-        one.transaction_amount for one in reversed(invoices)
+        invoice.transaction_amount for invoice in reversed(invoices)
     ]
 
 
@@ -473,8 +475,8 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
 async def test_a_part_is_one_of_what_a_whole_charge_is_for(plain, sandbox, recurring, charged):
     """Ten days are a third of a month and little of a year, and of a week they are no part: that is charged whole."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    asked = {"transaction_amount": "360.00", "billing_day": 11, "billing_day_proportional": True}
-    sandbox.buyer.subscribe((await make_plan(plain, **asked, **recurring))["id"])
+    charge = {"transaction_amount": "360.00", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **charge, **recurring))["id"])
 
     sandbox.clock.advance("P10D")
 
@@ -486,19 +488,19 @@ async def test_a_part_is_one_of_what_a_whole_charge_is_for(plain, sandbox, recur
 async def test_a_part_has_no_cents_where_the_currency_has_none(plain, sandbox, currency, charged):
     """A third of 1000 pesos of Chile is 333 of them: there is no coin for the rest."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    asked = {"transaction_amount": "1000", "billing_day": 11, "billing_day_proportional": True}
-    sandbox.buyer.subscribe((await make_plan(plain, **asked, currency_id=currency))["id"])
+    charge = {"transaction_amount": "1000", "billing_day": 11, "billing_day_proportional": True}
+    sandbox.buyer.subscribe((await make_plan(plain, **charge, currency_id=currency))["id"])
 
     sandbox.clock.advance("P10D")
 
     assert charged == f"{balance(sandbox)}"
 
 
-@pytest.mark.parametrize("asked", [{"billing_day_proportional": False}, {}])
-async def test_the_first_charge_is_whole_unless_the_plan_says_otherwise(plain, sandbox, asked):
+@pytest.mark.parametrize("members", [{"billing_day_proportional": False}, {}])
+async def test_the_first_charge_is_whole_unless_the_plan_says_otherwise(plain, sandbox, members):
     """A billing day by itself moves the first charge and makes it no smaller."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    sandbox.buyer.subscribe((await make_plan(plain, transaction_amount="30.00", billing_day=11, **asked))["id"])
+    sandbox.buyer.subscribe((await make_plan(plain, transaction_amount="30.00", billing_day=11, **members))["id"])
 
     sandbox.clock.advance("P10D")
 
@@ -524,7 +526,7 @@ async def test_the_ledger_has_the_currency_of_the_plan(plain, client, sandbox):
     """What is charged and what goes back are in the currency of the invoice, whatever the seller's is."""
     sandbox.buyer.subscribe((await make_plan(plain, currency_id="USD"))["id"])
     sandbox.clock.advance("PT0S")
-    [invoice] = [one for one in await client.invoices.search().collect() if one.payment]
+    [invoice] = [row for row in await client.invoices.search().collect() if row.payment]
     sandbox.buyer.change_invoice_payment(invoice.id, "refunded")
 
     assert "USD" == invoice.currency_id
@@ -554,8 +556,8 @@ async def test_the_client_rejects_a_bad_limit_too(client):
 async def test_an_invoice_that_nobody_tried_to_collect_has_no_payment_to_change(plain, client, sandbox):
     """409: its charge could not be given back before it was made."""
     subscription = sandbox.buyer.subscribe()
-    found = await client.invoices.search(preapproval_id=subscription.id).collect()
-    [invoice] = [one for one in found if one.status == "scheduled"]
+    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
+    [invoice] = [row for row in invoices if row.status == "scheduled"]
 
     response = await plain("POST", f"/_sandbox/invoices/{invoice.id}/payment", {"status": "refunded"})
 
@@ -581,12 +583,12 @@ async def test_rejections_are_a_number_or_all(plain, rejections, status):
 
 async def test_a_subscription_that_ended_is_not_counted(client, sandbox):
     """`subscribed` says how many pay, not how many ever did."""
-    kept, ended = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
+    ongoing, ended = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
     before = (await client.plans.search().first()).subscribed
     sandbox.buyer.unsubscribe(ended)
 
     assert (2, 1) == (before, (await client.plans.search().first()).subscribed)
-    assert "authorized" == kept.status
+    assert "authorized" == ongoing.status
 
 
 @pytest.mark.parametrize("name", ["id", "payment_id", "payer_id"])
@@ -600,17 +602,20 @@ async def test_a_number_is_written_in_ascii_digits(plain, name):
 
 async def test_a_plan_is_made_in_python(client, sandbox):
     """Of the first seller, unless another is named; it is subscribed to like any other."""
-    other = sandbox.create_tenant()
+    second_seller = sandbox.create_tenant()
     weekly = RecurringRequest(transaction_amount=Decimal("7.00"), frequency=7, frequency_type="days", repetitions=2)
 
-    mine, theirs = (sandbox.create_plan(PlanRequest(reason="Gym", auto_recurring=weekly), one) for one in (None, other))
-    subscription = sandbox.buyer.subscribe(mine.id)
+    plan, second_plan = (
+        sandbox.create_plan(PlanRequest(reason="Gym", auto_recurring=weekly), seller)
+        for seller in (None, second_seller)
+    )
+    subscription = sandbox.buyer.subscribe(plan.id)
     sandbox.clock.advance("P30D")
 
-    assert (sandbox.tenant.user_id, other.user_id) == (mine.collector_id, theirs.collector_id)
-    assert mine == await client.plans.get(mine.id)
+    assert (sandbox.tenant.user_id, second_seller.user_id) == (plan.collector_id, second_plan.collector_id)
+    assert plan == await client.plans.get(plan.id)
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
-    assert [Decimal("7.00")] * 2 == [one.transaction_amount for one in invoices]
+    assert [Decimal("7.00")] * 2 == [invoice.transaction_amount for invoice in invoices]
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,19 @@ async def test_an_order_expires_by_the_clock_of_its_seller(plain, sandbox, tenan
     """The order of another seller does not, and the clock of the sandbox does not move."""
     first, second = tenants
     tokens = [sandbox.describe(tenant).access_token for tenant in tenants]
-    made = [(await plain("POST", "/v1/orders", data(), key="k", token=token)).json for token in tokens]
+    orders = [(await plain("POST", "/v1/orders", data(), key="k", token=token)).json for token in tokens]
     path = f"/_sandbox/tenants/{second.user_id}/clock"
 
     moved = (await plain("POST", f"{path}/advance", {"duration": "PT15M"})).json
-    pairs = zip(made, tokens, strict=True)
+    pairs = zip(orders, tokens, strict=True)
     read = [await plain("GET", f"/v1/orders/{order['id']}", token=token) for order, token in pairs]
-    shown = (await plain("GET", path)).json
+    clock = (await plain("GET", path)).json
 
     assert ["created", "expired"] == [response.json["status"] for response in read]
-    assert [(second.user_id, "order.expired", made[1]["id"])] == [
+    assert [(second.user_id, "order.expired", orders[1]["id"])] == [
         (event["tenant"], event["kind"], event["id"]) for event in moved["happened"]
     ]
-    assert moved["now"] == moved["happened"][0]["at"] == read[1].json["last_updated_date"] == shown["now"]
+    assert moved["now"] == moved["happened"][0]["at"] == read[1].json["last_updated_date"] == clock["now"]
     assert sandbox.now(first) == sandbox.clock.now() == sandbox.now(second) - QUARTER
     assert [sandbox.now(tenant).replace(microsecond=0) for tenant in tenants] == [
         parsedate_to_datetime(response.headers["Date"]) for response in read
@@ -46,38 +46,38 @@ async def test_what_is_made_later_falls_due_by_that_clock(client, connect, sandb
     """Both clocks move what falls due: that of the sandbox, and that of the seller."""
     second = tenants[1]
     sandbox.advance(second, "P1D")
-    async with connect(sandbox, second) as other:
-        made, kept = await other.orders.create(order()), await client.orders.create(order())
+    async with connect(sandbox, second) as second_client:
+        expiring, unmoved = await second_client.orders.create(order()), await client.orders.create(order())
         early = sandbox.clock.advance("PT10M")
         late = sandbox.advance(second, timedelta(minutes=5))
 
-        assert (sandbox.now(second) - QUARTER, made.created_date) == (made.created_date, late[0].at - QUARTER)
-        assert ((), [made.id]) == (early, [event.id for event in late])
-        assert "created" == (await client.orders.get(kept.id)).status
+        assert (sandbox.now(second) - QUARTER, expiring.created_date) == (expiring.created_date, late[0].at - QUARTER)
+        assert ((), [expiring.id]) == (early, [event.id for event in late])
+        assert "created" == (await client.orders.get(unmoved.id)).status
 
 
 async def test_tokens_keys_and_windows_follow(connect, sandbox, tenants, order):
     """A key is forgotten after 24 hours, a sale leaves the search after 90 days, a token ends after 180."""
     first, second = tenants
     async with connect(sandbox, first) as still, connect(sandbox, second) as moved:
-        made = [[await client.orders.create(order(), idempotency_key="key")] for client in (still, moved)]
-        for orders in made:
+        orders_by_seller = [[await client.orders.create(order(), idempotency_key="key")] for client in (still, moved)]
+        for orders in orders_by_seller:
             sandbox.buyer.pay(orders[0])
         sandbox.advance(second, "P1D")
-        for client, orders in ((still, made[0]), (moved, made[1])):
+        for client, orders in ((still, orders_by_seller[0]), (moved, orders_by_seller[1])):
             orders.append(await client.orders.create(order(), idempotency_key="key"))
         sandbox.advance(second, "P90D")
-        found = [len(await client.merchant_orders.search().collect()) for client in (still, moved)]
+        counts = [len(await client.merchant_orders.search().collect()) for client in (still, moved)]
         sandbox.advance(second, "P90D")
         with pytest.raises(AuthenticationFailed, match="has expired"):
-            await moved.orders.get(made[1][0].id)
+            await moved.orders.get(orders_by_seller[1][0].id)
         renewed = moved.with_options(access_token=sandbox.describe(second).access_token)
 
-        assert [1, 0] == found
-        assert made[0][0].id == made[0][1].id
-        assert made[1][0].id != made[1][1].id
-        assert "processed" == (await renewed.orders.get(made[1][0].id)).status
-        assert "processed" == (await still.orders.get(made[0][0].id)).status
+        assert [1, 0] == counts
+        assert orders_by_seller[0][0].id == orders_by_seller[0][1].id
+        assert orders_by_seller[1][0].id != orders_by_seller[1][1].id
+        assert "processed" == (await renewed.orders.get(orders_by_seller[1][0].id)).status
+        assert "processed" == (await still.orders.get(orders_by_seller[0][0].id)).status
 
 
 async def test_notifications_are_due_by_it(connect, sandbox, tenants, order, until):

@@ -33,8 +33,8 @@ async def names(plain, query: str = "") -> list[str]:
     return [row["external_reference"] for row in (await plain("GET", PATH + query)).json["elements"]]
 
 
-@pytest.mark.parametrize(("policy", "found"), [("refuse", None), ("empty", []), ("clamp", ["sale-2", "sale-1"])])
-async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, found):
+@pytest.mark.parametrize(("policy", "rows"), [("refuse", None), ("empty", []), ("clamp", ["sale-2", "sale-1"])])
+async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, rows):
     """Beyond it the platform rejects, shows nothing, or shows the same page for ever; below it nothing changes."""
     sandbox = await start(policies={"max_offset": 2, "beyond_max_offset": policy})
     plain = plain_to(sandbox)
@@ -44,9 +44,9 @@ async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, foun
     beyond = await plain("GET", f"{PATH}?offset=3&limit=2")
 
     assert ["sale-2", "sale-1"] == [row["external_reference"] for row in at.json["elements"]]
-    assert (400 if found is None else 200) == beyond.status
-    if found is not None:
-        assert found == [row["external_reference"] for row in beyond.json["elements"]]
+    assert (400 if rows is None else 200) == beyond.status
+    if rows is not None:
+        assert rows == [row["external_reference"] for row in beyond.json["elements"]]
         assert 5 == beyond.json["total"]
 
 
@@ -66,7 +66,7 @@ LOW, HIGH = "10:00:00.500", "10:00:01.500"
 
 
 @pytest.mark.parametrize(
-    ("policies", "found"),
+    ("policies", "numbers"),
     [
         ({}, "1234"),
         ({"window_edge": "exclusive"}, "23"),
@@ -80,13 +80,13 @@ LOW, HIGH = "10:00:00.500", "10:00:01.500"
     ],
     ids=str,
 )
-async def test_date_filters_have_edges_and_a_grain(start, plain_to, sell, policies, found):
+async def test_date_filters_have_edges_and_a_grain(start, plain_to, sell, policies, numbers):
     """A coarse filter compares whole grains, or drops the rest of its bounds and with it a part of the last grain."""
     sandbox = await start(policies={"search_order": "oldest", **policies})
     await sell(sandbox, *ROWS)
     query = f"?date_created_from=2026-05-04T{LOW}Z&date_created_to=2026-05-04T{HIGH}Z"
 
-    assert [f"sale-{number}" for number in found] == await names(plain_to(sandbox), query)
+    assert [f"sale-{number}" for number in numbers] == await names(plain_to(sandbox), query)
 
 
 @pytest.mark.parametrize("grain", ["millisecond", "second", "minute", "hour"])
@@ -107,10 +107,10 @@ async def test_equal_moments_may_come_in_any_order(start, plain_to, sell):
         sandbox = await start(policies={"equal_moments": policy, "search_order": "oldest"}, seed=5)
         plain = plain_to(sandbox)
         sold = await sell(sandbox, 0, *[1] * 8, 2)
-        seen = {tuple(await names(plain)) for _ in range(4)}
+        sequences = {tuple(await names(plain)) for _ in range(4)}
 
-        assert orders <= len(seen) <= (1 if orders == 1 else 4)
-        for row in seen:
+        assert orders <= len(sequences) <= (1 if orders == 1 else 4)
+        for row in sequences:
             assert sorted(sold) == sorted(row)
             assert ("sale-0", "sale-9") == (row[0], row[-1])
 

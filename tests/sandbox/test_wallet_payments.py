@@ -20,9 +20,9 @@ def payment(token: str = "token", charge: dict | None = None, **members: object)
 async def test_a_payment_is_approved_and_echoed(client, sandbox):
     """Every member of the response; the money is in the ledger."""
     request = msgspec.convert(payment(binary_mode=True, capture=True), WalletPaymentRequest)
-    made = await client.wallet_payments.create(request, session_id="device", idempotency_key="k")
+    result = await client.wallet_payments.create(request, session_id="device", idempotency_key="k")
 
-    [part] = made.payments
+    [part] = result.payments
     assert ("accredited", Decimal(80), "Taxi", True, "ride-7", 1) == (
         part.status_detail,
         part.transaction_amount,
@@ -31,12 +31,15 @@ async def test_a_payment_is_approved_and_echoed(client, sandbox):
         part.external_reference,
         part.installments,
     )
-    assert ("ride-7", Decimal(80)) == (made.wallet_payment.external_reference, made.wallet_payment.transaction_amount)
-    assert sandbox.tenant.user_id == made.disbursements[0].collector_id
-    assert ("AR", True) == (made.site_id, made.binary_mode)
-    assert made.date_created == made.date_last_updated == sandbox.clock.now()
+    assert ("ride-7", Decimal(80)) == (
+        result.wallet_payment.external_reference,
+        result.wallet_payment.transaction_amount,
+    )
+    assert sandbox.tenant.user_id == result.disbursements[0].collector_id
+    assert ("AR", True) == (result.site_id, result.binary_mode)
+    assert result.date_created == result.date_last_updated == sandbox.clock.now()
     [entry] = sandbox.ledger()
-    assert ("wallet_payment", 80, "k", str(made.id)) == (
+    assert ("wallet_payment", 80, "k", str(result.id)) == (
         entry.kind,
         entry.amount,
         entry.idempotency_key,
