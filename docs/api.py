@@ -59,8 +59,8 @@ def pages() -> Iterator[tuple[str, str]]:
             index += [f"- [`{name}`][{module.__name__}.{name}]{summary(getattr(module, name))}" for name in names]
             index.append("")
             about = "" if module is paymentsdk else f"::: {module.__name__}\n    options: {{{ABOUT_MODULE}}}\n\n"
-            where = f"`from {module.__name__} import ...`\n\n"
-            yield file, f"# {title}\n\n{about}{where}" + "\n\n".join(entry(module, name) for name in names)
+            import_line = f"`from {module.__name__} import ...`\n\n"
+            yield file, f"# {title}\n\n{about}{import_line}" + "\n\n".join(entry(module, name) for name in names)
     yield "README.md", f"{NOT_FOUND}# All public names\n\n{ABOUT}\n\n" + "\n".join(index).rstrip()
     yield "NAV.md", "\n\n" + "\n".join(nav)
 
@@ -68,8 +68,10 @@ def pages() -> Iterator[tuple[str, str]]:
 def grouped(module: ModuleType) -> dict[str, list[str]]:
     """Return the names of a module by the page on which they stand."""
     if module is not paymentsdk:
-        own = module.__name__.rpartition(".")[2]
-        names = sorted(names_of(module), key=lambda name: (name.lower() != own, rank(getattr(module, name)), name))
+        module_name = module.__name__.rpartition(".")[2]
+        names = sorted(
+            names_of(module), key=lambda name: (name.lower() != module_name, rank(getattr(module, name)), name)
+        )
         return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in names_of(module):

@@ -112,12 +112,14 @@ def contract() -> str:
     """Write the page."""
     sections = (
         [
-            one.section,
+            operation.section,
             f"[{code(name)}](operations.md#{name.replace('.', '')})",
-            code(f"{one.method} {one.path}"),
-            one.summary,
+            code(f"{operation.method} {operation.path}"),
+            operation.summary,
         ]
-        for name, one in sorted(OPERATIONS.items(), key=lambda item: [int(part) for part in item[1].section.split(".")])
+        for name, operation in sorted(
+            OPERATIONS.items(), key=lambda item: [int(part) for part in item[1].section.split(".")]
+        )
     )
     return "\n\n".join([
         "# The contract",
@@ -204,4 +206,4 @@ def values() -> Iterator[list[str]]:
         for name in names_of(module):
             cls = getattr(module, name)
             if inspect.isclass(cls) and issubclass(cls, OpenEnum) and len(cls):
-                yield [code(name), opening(cls.__doc__), ", ".join(code(one.value) for one in cls)]
+                yield [code(name), opening(cls.__doc__), ", ".join(code(member.value) for member in cls)]

@@ -48,16 +48,16 @@ def attributes(cls: type) -> dict[str, str]:
         return {}
     tree = _classes(cls.__module__)[cls.__name__]
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    told = {}
-    for one, below in chain.from_iterable(map(pairwise, bodies)):
-        match one, below:
+    texts = {}
+    for statement, below in chain.from_iterable(map(pairwise, bodies)):
+        match statement, below:
             case (
                 ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name))
                 | ast.Assign(targets=[ast.Attribute(attr=name)]),
                 ast.Expr(value=ast.Constant(value=str() as text)),
             ):
-                told[name] = markdown(text)
-    return told
+                texts[name] = markdown(text)
+    return texts
 
 
 @cache
@@ -82,7 +82,9 @@ def kind(info: inspect.Type) -> str:
         case inspect.Metadata(type=inner, extra=extra):
             return kind(inner) + (f" above {extra['above']}" if extra and "above" in extra else "")
         case inspect.UnionType(types=types):
-            return " or ".join(kind(one) for one in types if not isinstance(one, inspect.NoneType))
+            return " or ".join(
+                kind(member_type) for member_type in types if not isinstance(member_type, inspect.NoneType)
+            )
         case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
             return joined("string", span(least, most, "character"), pattern and rule_of(pattern))
         case inspect.IntType(ge=least, le=most):
@@ -138,7 +140,7 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
 
 def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
     """Return the object that a value is or holds, and what stands between a member and its own."""
-    held = ((f"{one.path}.", one.type) for one in walk(info))
+    held = ((f"{position.path}.", position.type) for position in walk(info))
     return next(((place, of) for place, of in held if isinstance(of, inspect.StructType | inspect.TypedDictType)), None)
 
 
@@ -152,8 +154,8 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
     for member in held[1].fields:
         row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
         yield [row[0], row[1], "yes" if member.required else "", row[2]]
-        if inner := below(member.type):
-            yield from members(inner[1].cls, f"{place}{member.encode_name}{inner[0]}")
+        if nested := below(member.type):
+            yield from members(nested[1].cls, f"{place}{member.encode_name}{nested[0]}")
 
 
 # --- public names -----------------------------------------------------------------------------------------------------

@@ -172,8 +172,8 @@ def methods_of(operation: Operation[object, object]) -> Iterator[str]:
         if operation.page is not None:
             yield f"client.{noun}.{name}(...)"
             continue
-        asked = python.signature(method).parameters.values()
-        shape = python.Signature([parameter.replace(annotation=parameter.empty) for parameter in asked])
+        parameters = python.signature(method).parameters.values()
+        shape = python.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
         yield f"await client.{noun}.{name}{shape}"
 
 
@@ -216,10 +216,12 @@ def responses() -> str:
 def errors_and_codes() -> str:
     """Write what can be raised, and every documented code."""
     tree = python.cleandoc(errors.__doc__ or "").split("::\n\n")[1].split("\n\nA failed")[0]
-    known: dict[tuple[int, str, str, bool], list[Operation[object, object]]] = {}
+    operations_by_code: dict[tuple[int, str, str, bool], list[Operation[object, object]]] = {}
     for operation in OPERATIONS.values():
         for error in operation.errors:
-            known.setdefault((error.status, error.code, error.meaning, error.settles), []).append(operation)
+            operations_by_code.setdefault((error.status, error.code, error.meaning, error.settles), []).append(
+                operation
+            )
     rows = (
         [
             str(status),
@@ -229,7 +231,7 @@ def errors_and_codes() -> str:
             raised_as(status, name, raised),
             settling(name, settles=settles),
         ]
-        for (status, name, meaning, settles), raised in known.items()
+        for (status, name, meaning, settles), raised in operations_by_code.items()
     )
     return "\n\n".join([
         "# Errors and codes",
@@ -265,7 +267,7 @@ def raised_as(status: int, name: str, operations: Iterable[Operation[object, obj
     if status < 500 and not says_in_progress(name):  # noqa: PLR2004
         return usual
     unknown = code(errors.OutcomeUnknown.__name__)
-    return " or ".join(dict.fromkeys(unknown if one.writes else usual for one in operations))
+    return " or ".join(dict.fromkeys(unknown if operation.writes else usual for operation in operations))
 
 
 def control() -> str:
@@ -278,9 +280,9 @@ def control() -> str:
         elif isinstance(body, StructMeta):
             bodies[body.__name__] = body
             link = f"[{code(body.__name__)}](#{body.__name__.lower()})"
-        what = opening(command.summary)
+        meaning = opening(command.summary)
         parameters = "&".join(f"{name}=" for name in command.parameters)
-        rows.append([code(f"{method} {path}" + (f"?{parameters}" if parameters else "")), what, link])
+        rows.append([code(f"{method} {path}" + (f"?{parameters}" if parameters else "")), meaning, link])
     rows.append([code("GET events"), EVENTS, ""])
     parts = ["# Control API of the sandbox", ABOUT_CONTROL, table(["Request", "What it does", "Body"], rows)]
     for name, body in bodies.items():
@@ -291,8 +293,8 @@ def control() -> str:
 def policies() -> str:
     """Write the policies of a sandbox."""
     rows = (
-        [code(one.name), code(one.value), ", ".join(code(value) for value in one.allowed), one.description]
-        for one in describe_policies()
+        [code(switch.name), code(switch.value), ", ".join(code(value) for value in switch.allowed), switch.description]
+        for switch in describe_policies()
     )
     return "\n\n".join(["# Policies", ABOUT_POLICIES, table(["Policy", "Default", "Allowed", "What it decides"], rows)])
 
@@ -311,10 +313,10 @@ def rejections() -> str:
     parts = ["# Rejections and magic values", ABOUT_REJECTIONS]
     for operation in OPERATIONS.values():
         noun, handler = _handlers.noun_of(operation), _handlers.HANDLERS[operation.name]
-        where = handler.magic
+        magic = handler.magic
         parts.append(f"## Errors of {operation.name}")
-        when = " of the order when it is created" if where and where.later else ""
-        parts.append(f"Magic values go into {code(where.member)}{when}." if where else "It takes no magic value.")
+        when = " of the order when it is created" if magic and magic.later else ""
+        parts.append(f"Magic values go into {code(magic.member)}{when}." if magic else "It takes no magic value.")
         rows = (
             [str(e.status), code(e.code), noun.cause_of(e.code) or "", code(value) if value else ""]
             for e in operation.errors
@@ -348,15 +350,15 @@ def written() -> Iterator[tuple[str, str]]:
     """Yield the path of each page below docs/, and its text."""
     texts = [*((f"reference/{name}", page()) for name, page in PAGES.items()), ("how-to/upgrade-to-0.2.md", upgrade())]
     for path, text in [*texts, *((f"api/{name}", text) for name, text in api.pages())]:
-        title, _, rest = text.partition("\n\n")
-        yield path, f"{title}\n\n{NOTE}\n\n{rest}\n".lstrip()
+        title, _, body = text.partition("\n\n")
+        yield path, f"{title}\n\n{NOTE}\n\n{body}\n".lstrip()
 
 
 def main(arguments: list[str]) -> None:
     """Write the pages, or check them."""
     pages = dict(written())
     stale = [path for path, text in pages.items() if not is_current(DOCS / path, text)]
-    stale += [path for one in (DOCS / "api").glob("*.md") if (path := one.relative_to(DOCS).as_posix()) not in pages]
+    stale += [path for file in (DOCS / "api").glob("*.md") if (path := file.relative_to(DOCS).as_posix()) not in pages]
     if arguments == ["--check"]:
         if stale:
             sys.exit(f"not up to date, run `python -m docs.generate`: {', '.join(stale)}")

@@ -24,12 +24,12 @@ API = Path(__file__).parent / "api"
 
 def public_names() -> dict[str, str]:
     """Return the full path of each public name, by the name alone, as far as that is one."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for page in sorted(API.glob("*.md")):
         for path in re.findall(r"^::: (paymentsdk\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
             name = path.rpartition(".")[2]
-            found[name] = "" if name in found else path
-    return {name: path for name, path in found.items() if path}
+            paths[name] = "" if name in paths else path
+    return {name: path for name, path in paths.items() if path}
 
 
 class Names(InlineProcessor):
@@ -43,11 +43,11 @@ class Names(InlineProcessor):
     def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int] | tuple[None, None, None]:
         """Return the link, or nothing where the name is none of ours."""
         name = m[2].removeprefix("paymentsdk.")
-        first, _, rest = name.partition(".")
+        first, _, attribute = name.partition(".")
         path = self._names.get(first) if first[:1].isupper() else self._operations.get(name)
         if path is None:
             return None, None, None
-        member = f".{rest}" if rest and first[:1].isupper() else ""
+        member = f".{attribute}" if attribute and first[:1].isupper() else ""
         link = Element("autoref", {"identifier": path + member, "optional": ""})
         SubElement(link, "code").text = AtomicString(m[2] + (m[3] or ""))
         return link, m.start(0), m.end(0)
@@ -58,7 +58,7 @@ class Sections(InlineProcessor):
 
     def __init__(self, md: Markdown) -> None:
         super().__init__(r"(?<=[(, ])4\.\d+(?=\)| to 4|, 4)", md)
-        self._operations = {one.section: name.replace(".", "") for name, one in OPERATIONS.items()}
+        self._operations = {operation.section: name.replace(".", "") for name, operation in OPERATIONS.items()}
 
     def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int]:
         """Return the link."""

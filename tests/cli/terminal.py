@@ -7,13 +7,13 @@ import os
 
 def read(terminal: int, until: bytes | None = None) -> bytes:
     """Return what the terminal shows, to its end or to some words."""
-    shown = b""
-    while until is None or until not in shown:
+    output = b""
+    while until is None or until not in output:
         try:
             part = os.read(terminal, 65_536)
         except OSError:  # Linux says so that nobody is at the other end any more.
             break
         if not part:
             break
-        shown += part
-    return shown
+        output += part
+    return output

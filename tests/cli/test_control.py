@@ -128,9 +128,9 @@ def test_a_rejected_payment_leaves_the_order(capsys, order):
 @pytest.mark.parametrize("by", ["id", "init_point"])
 def test_pay_a_preference(capsys, preference, by: str):
     """A preference is paid by its id or by the address of its checkout; what was paid is said as money is written."""
-    said = ask(capsys, "pay", getattr(preference, by))
+    output = ask(capsys, "pay", getattr(preference, by))
 
-    assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", said)
+    assert re.fullmatch(rf"preference {preference.id}, merchant order \d+: closed, 25\.00 ARS paid\n", output)
 
 
 @pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
@@ -160,10 +160,10 @@ def test_a_rejection_is_one_line(capsys, order):
     assert "409 cannot_pay_order: the order is processed" == complain(capsys, "pay", order.id)
 
 
-@pytest.mark.parametrize("what", ["ORD00000000000000000000000000", "../state", "%2e%2e", "a?b#c"])
-def test_nothing_but_an_order_is_paid(capsys, sandbox, what: str):
+@pytest.mark.parametrize("address", ["ORD00000000000000000000000000", "../state", "%2e%2e", "a?b#c"])
+def test_nothing_but_an_order_is_paid(capsys, sandbox, address: str):
     """Whatever is given as an order is looked up as one, and leads nowhere else."""
-    assert complain(capsys, "pay", what).startswith("404 order_not_found: ")
+    assert complain(capsys, "pay", address).startswith("404 order_not_found: ")
 
 
 def test_policies_of_a_sandbox(capsys, sandbox):
@@ -193,8 +193,8 @@ def test_the_default_port_is_asked(capsys, sandbox, monkeypatch):
 
 def test_a_policy_that_makes_no_sense(capsys, sandbox):
     """A value that a policy may not have is rejected, and changes nothing."""
-    said = complain(capsys, "policies", "cancel_from=never")
-    assert said.startswith("400 bad_request: Invalid enum value 'never' - at `$.cancel_from`; ")
+    output = complain(capsys, "policies", "cancel_from=never")
+    assert output.startswith("400 bad_request: Invalid enum value 'never' - at `$.cancel_from`; ")
     assert "created" == sandbox.policies.cancel_from
 
 
@@ -235,9 +235,9 @@ def test_a_fault_that_makes_no_sense(capsys, sandbox, arguments: list[str], comp
 
 def test_a_fault_of_an_operation_that_there_is_not(capsys, sandbox):
     """The sandbox knows its operations, those of another program among them; it rejects a fault of any other."""
-    said = complain(capsys, "faults", "add", "hang", "operation=foo")
+    output = complain(capsys, "faults", "add", "hang", "operation=foo")
 
-    assert said.startswith("400 bad_request: no operation is called 'foo'; there are oauth.token, ")
+    assert output.startswith("400 bad_request: no operation is called 'foo'; there are oauth.token, ")
     assert () == sandbox.faults.list()
 
 
@@ -259,9 +259,9 @@ def test_advance(capsys, sandbox, order):
 
 def test_advance_moves_the_clock_of_one_seller(capsys, sandbox, order):
     """The time of the others stands; a seller that there is not is named."""
-    now, other = sandbox.clock.now(), sandbox.create_tenant()
+    now, second_seller = sandbox.clock.now(), sandbox.create_tenant()
 
-    quiet = ask(capsys, "advance", "PT20M", "--tenant", str(other.user_id))
+    quiet = ask(capsys, "advance", "PT20M", "--tenant", str(second_seller.user_id))
     out = ask(capsys, "advance", "PT15M", "--tenant", str(sandbox.tenant.user_id))
 
     assert (1, 2) == (quiet.count("\n"), out.count("\n"))
@@ -384,10 +384,10 @@ def test_only_addresses(capsys, monkeypatch, url: str):
     assert f"PAYMENTSDK_BASE_URL: {complaint}" == misuse(capsys, "faults")
 
 
-@pytest.mark.parametrize("what", ["", "/", "//"])
-def test_what_names_no_order(capsys, what: str):
+@pytest.mark.parametrize("argument", ["", "/", "//"])
+def test_what_names_no_order(capsys, argument: str):
     """It is rejected before anybody is asked."""
-    assert f"argument ORDER: {what!r} names no order" == misuse(capsys, "pay", what)
+    assert f"argument ORDER: {argument!r} names no order" == misuse(capsys, "pay", argument)
 
 
 def test_a_policy_is_decided_once(capsys):

@@ -66,9 +66,9 @@ def test_deliveries_are_listed_and_sent_once_more(capsys, sandbox, unused_tcp_po
     sandbox.webhooks.add(WebhookRequest(url=f"http://127.0.0.1:{unused_tcp_port}/"))
     order = create_order(sandbox)
     until(lambda: sandbox.webhooks.deliveries()[0].status == "failed")
-    name, rest = ask(capsys, "deliveries").split("  ", 1)
+    name, line = ask(capsys, "deliveries").split("  ", 1)
 
-    assert f"orders.created  {order}  failed  Cannot connect" in rest
+    assert f"orders.created  {order}  failed  Cannot connect" in line
     assert "waiting" in ask(capsys, "deliveries", "redeliver", name)
     until(lambda: sandbox.webhooks.deliveries()[0].attempts == 2)
     assert 2 == json.loads(ask(capsys, "deliveries", "--json"))[0]["attempts"]
@@ -84,9 +84,9 @@ def test_listen_prints_the_secret_and_each_delivery(sandbox):
         order = create_order(sandbox)
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=20)
 
     assert Webhook.standard(secret)
     assert line.rstrip().endswith(f"orders.created  {order}  failed  404")
-    assert ("the webhook is removed\n", "", 0) == (rest, errors, process.returncode)
+    assert ("the webhook is removed\n", "", 0) == (output, errors, process.returncode)
     assert () == sandbox.webhooks.list()

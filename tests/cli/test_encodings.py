@@ -42,9 +42,9 @@ def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tu
         def run(encoding: str, *arguments: str, code: int = 0) -> tuple[bytes, bytes]:
             command = [sys.executable, "-m", "paymentsdk", *(order if word == "ORDER" else word for word in arguments)]
             environment = {**os.environ, **access, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=60)
-            assert code == done.returncode, done.stderr
-            return done.stdout, done.stderr
+            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=60)
+            assert code == process.returncode, process.stderr
+            return process.stdout, process.stderr
 
         yield run
 
@@ -68,8 +68,8 @@ def test_people_read_what_can_be_shown(piped, encoding: str, arguments: str) -> 
         names, row = csv.reader(printed.splitlines())
         printed = row[names.index("description")]
 
-    shown = "".join(letter if can_encode(letter, encoding) else json.dumps(letter)[1:-1] for letter in TEXT)
-    assert shown in printed
+    expected = "".join(letter if can_encode(letter, encoding) else json.dumps(letter)[1:-1] for letter in TEXT)
+    assert expected in printed
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

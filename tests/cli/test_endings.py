@@ -64,13 +64,13 @@ def in_terminal(sandbox: Sandbox, *arguments: str) -> Iterator[tuple[subprocess.
 def test_an_interrupted_walk_says_where_to_go_on(sandbox):
     """What came is printed; whoever goes on from there misses no row."""
     with in_terminal(sandbox, *SEARCH, "--csv", "--columns", "external_reference") as (process, terminal):
-        shown = read(terminal, b"t-")
+        output = read(terminal, b"t-")
         process.send_signal(signal.SIGINT)
-        shown += read(terminal)
+        output += read(terminal)
 
         assert 130 == process.wait(timeout=50)
-    assert 1 == shown.count(b"t-")
-    assert b"paymentsdk: interrupted; go on with --start 1/3\r\n" in shown
+    assert 1 == output.count(b"t-")
+    assert b"paymentsdk: interrupted; go on with --start 1/3\r\n" in output
 
 
 def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
@@ -79,9 +79,9 @@ def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
         while not sandbox.faults.list()[0].hits:  # It waits for the second page.
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        shown = read(terminal)
+        output = read(terminal)
 
-    assert shown.index(b"t-") < shown.index(b"go on with --start 1/3")
+    assert output.index(b"t-") < output.index(b"go on with --start 1/3")
 
 
 @pytest.mark.parametrize("form", ["--table", "--csv"])
@@ -101,6 +101,6 @@ def test_a_walk_that_is_interrupted_behind_its_limit(capsys, monkeypatch, form: 
     connect_to(monkeypatch, client)
     code = main(command)
 
-    printed, said = capsys.readouterr()
+    printed, message = capsys.readouterr()
     assert (130, ["id", "1", "2", "3"][: limit + 1]) == (code, printed.split())
-    assert start == said.partition("--start ")[2].strip()
+    assert start == message.partition("--start ")[2].strip()

@@ -101,9 +101,9 @@ def test_signals_are_forwarded(number: signal.Signals):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert "ready\n" == process.stdout.readline()
         process.send_signal(number)
-        rest = process.stdout.read()
+        output = process.stdout.read()
 
-    assert (f"got {number.value}\n", 3) == (rest, process.returncode)
+    assert (f"got {number.value}\n", 3) == (output, process.returncode)
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_command_once():
@@ -113,14 +113,14 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once():
         os.execv(sys.executable, [*MAIN, *python(COUNTS, "2")])
     read(terminal, until=b"ready")
     os.write(terminal, b"\x03")
-    shown = read(terminal, until=b"got 2")
+    output = read(terminal, until=b"got 2")
     os.kill(pid, signal.SIGTERM)
-    shown += read(terminal)
+    output += read(terminal)
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
 
     assert 3 == os.waitstatus_to_exitcode(status)
-    assert [b"2", b"15"] == [line.split()[-1] for line in shown.splitlines() if b"got" in line]
+    assert [b"2", b"15"] == [line.split()[-1] for line in output.splitlines() if b"got" in line]
 
 
 @pytest.mark.parametrize(

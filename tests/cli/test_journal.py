@@ -112,9 +112,9 @@ def test_a_limit_that_no_database_has(run) -> None:
     """It is misuse, and no crash."""
     keep(make_record("a"))
 
-    code, _, said = run("list", "--limit", "99999999999999999999")
+    code, _, message = run("list", "--limit", "99999999999999999999")
 
-    assert (2, True) == (code, "99999999999999999999 is above 1,000,000,000" in said)
+    assert (2, True) == (code, "99999999999999999999 is above 1,000,000,000" in message)
 
 
 def test_an_empty_list_is_said(run) -> None:
@@ -132,10 +132,10 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     if is_empty:
         (directory / "payments.db").touch()
 
-    code, printed, said = run(*command)
+    code, printed, message = run(*command)
 
     assert (1, "") == (code, printed)
-    assert "there is no journal payments.db" in said
+    assert "there is no journal payments.db" in message
     assert not any(file.stat().st_size for file in directory.iterdir())
 
 
@@ -144,11 +144,11 @@ def test_an_address_that_is_none_is_not_repeated(run, monkeypatch, scheme: str) 
     """It has the password of a database, which would stand in whatever keeps stderr."""
     monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}shop:secret@127.0.0.1/payments")
 
-    code, printed, said = run("list")
+    code, printed, message = run("list")
 
     assert (1, "") == (code, printed)
-    assert "an address begins with postgresql://" in said
-    assert "secret" not in said
+    assert "an address begins with postgresql://" in message
+    assert "secret" not in message
 
 
 def test_a_database_of_another_program_is_rejected(run, directory: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_record_is_shown_without_what_was_sent(run) -> None:
     assert f"key:         {record.key}" in by_name[1].splitlines()
     assert "reason:      connection reset" in by_name[1].splitlines()
     assert "not after:   1970-01-01 00:11:40 UTC" in by_name[1].splitlines()
-    assert [record.key] == [one["key"] for one in json.loads(run("show", "table-7/1", "--json")[1])]
+    assert [record.key] == [row["key"] for row in json.loads(run("show", "table-7/1", "--json")[1])]
     everything = by_name[1] + run("show", record.key, "--json")[1] + run("list", "--json")[1]
     assert "s3cret" not in everything
 
@@ -240,9 +240,9 @@ def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
     held = keep(make_record("held"), lease=600.0)
     dead = keep(make_record("dead"), lease=0.0)
 
-    code, _, said = run("abandon", held)
+    code, _, message = run("abandon", held)
 
-    assert (1, True) == (code, "held has a living owner" in said)
+    assert (1, True) == (code, "held has a living owner" in message)
     assert "state:       pending" in run("show", "held")[1].splitlines()
     assert 0 == run("abandon", dead)[0]
 
@@ -252,17 +252,17 @@ def test_a_closed_record_is_not_abandoned(run, state: RecordState) -> None:
     """What became of it is known."""
     key = keep(make_record("a"), Resolution(state=state))
 
-    code, _, said = run("abandon", key)
+    code, _, message = run("abandon", key)
 
-    assert (1, f"paymentsdk: a is {state.value}: there is nothing to abandon\n") == (code, said)
+    assert (1, f"paymentsdk: a is {state.value}: there is nothing to abandon\n") == (code, message)
 
 
 def test_no_command_takes_a_credential(run) -> None:
     """Arguments are seen by everybody on the machine."""
     for command in ("list", "show", "recover", "abandon"):
-        code, _, said = run(command, "--token", "x", "x")
+        code, _, message = run(command, "--token", "x", "x")
         assert 2 == code
-        assert "unrecognized argument" in said
+        assert "unrecognized argument" in message
 
 
 # --- in PostgreSQL ------------------------------------------------------------------------------------------------
@@ -296,13 +296,13 @@ def test_a_record_that_cannot_be_read_is_named(run) -> None:
         database.commit()
 
     _, listed, _ = run("list")
-    _, shown, _ = run("show", key)
+    _, text, _ = run("show", key)
     code, _, _ = run("abandon", key)
 
     assert [["unreadable", key[:20]], ["orders.create", "in doubt"]] == [
         [line.split()[1], line.split("  ")[-1].strip()[:20]] for line in listed.splitlines()[1:]
     ]
-    assert "its row cannot be read" in shown
+    assert "its row cannot be read" in text
     assert 0 == code
     assert key not in run("list")[1]
 
@@ -312,8 +312,8 @@ def test_a_journal_that_fails_says_so_and_no_more(run, sandbox: Sandbox, directo
     """It does not say that nothing was sent, as to a call: a recovery may have finished other records before."""
     (directory / "payments.db").write_bytes(b"no database" * 100)
 
-    code, printed, said = run(command)
+    code, printed, message = run(command)
 
     assert (1, "") == (code, printed)
-    assert said.endswith("payments.db: file is not a database\n")
-    assert "sent" not in said
+    assert message.endswith("payments.db: file is not a database\n")
+    assert "sent" not in message

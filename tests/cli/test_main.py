@@ -122,7 +122,7 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [
         ([], "Start with: paymentsdk demo"),
         (["sandbox"], "usage: paymentsdk sandbox [OPTIONS] [COMMAND ...]"),
@@ -134,13 +134,13 @@ def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
         (["sandbox", "pay"], "account_money, credit_card"),
     ],
 )
-def test_help_says_how_to_begin(capsys, command: list[str], said: str):
+def test_help_says_how_to_begin(capsys, command: list[str], expected: str):
     """The first step, an example, what is optional, what there is to choose from."""
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
 
     assert 0 == ended.value.code
-    assert said in " ".join(capsys.readouterr().out.split())
+    assert expected in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("command", [["faults"], ["faults", "add"]])
@@ -173,10 +173,10 @@ def test_help_fits_a_terminal(monkeypatch, capsys, command: str):
 
 def test_help_is_cheap():
     """Help imports neither aiohttp nor the sandbox: people ask for it all the time."""
-    done = run("--help", before="import atexit; atexit.register(lambda: print(sorted(sys.modules)));")
+    process = run("--help", before="import atexit; atexit.register(lambda: print(sorted(sys.modules)));")
 
-    assert 0 == done.returncode
-    modules = done.stdout.splitlines()[-1]
+    assert 0 == process.returncode
+    modules = process.stdout.splitlines()[-1]
     assert "'paymentsdk.cli'" in modules
     assert "'aiohttp'" not in modules
     assert "'paymentsdk.sandbox'" not in modules
@@ -195,18 +195,18 @@ def test_what_is_not_installed_is_said(monkeypatch, capsys, command: str):
         main([command])
 
     assert 2 == ended.value.code
-    [*_, said] = capsys.readouterr().err.splitlines()
-    assert f"paymentsdk {command}: error: the sandbox needs aiohttp 3.14.4 or later, and 3.13.5 is installed" == said
+    [*_, message] = capsys.readouterr().err.splitlines()
+    assert f"paymentsdk {command}: error: the sandbox needs aiohttp 3.14.4 or later, and 3.13.5 is installed" == message
 
 
-@pytest.mark.parametrize("where", ["import_module", "_demo._run"])
-def test_an_interruption_is_130(monkeypatch, capsys, where: str):
+@pytest.mark.parametrize("function", ["import_module", "_demo._run"])
+def test_an_interruption_is_130(monkeypatch, capsys, function: str):
     """Ctrl-C ends a command with 130, without a traceback: also while it is loaded."""
 
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"paymentsdk.cli.{where}", interrupted)
+    monkeypatch.setattr(f"paymentsdk.cli.{function}", interrupted)
 
     assert 130 == main(["demo"])
     assert "" == capsys.readouterr().err

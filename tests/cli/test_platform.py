@@ -64,21 +64,25 @@ def test_every_read_and_keyed_write_is_a_command(run):
     """Made of the operations: no other write is offered, since who repeats the command would do it twice."""
     offered = set()
     for noun in {name.partition(".")[0] for name in OPERATIONS}:
-        _, shown, _ = run(noun.replace("_", "-"), "--help")
-        offered |= {f"{noun}.{one}" for one in re.findall(r"^    ([a-z]+) ", shown, re.MULTILINE)}
+        _, text, _ = run(noun.replace("_", "-"), "--help")
+        offered |= {f"{noun}.{method}" for method in re.findall(r"^    ([a-z]+) ", text, re.MULTILINE)}
 
-    expected = {one.name for one in OPERATIONS.values() if one.authenticated and (one.keyed or not one.writes)}
+    expected = {
+        operation.name
+        for operation in OPERATIONS.values()
+        if operation.authenticated and (operation.keyed or not operation.writes)
+    }
     assert expected | {"orders.wait"} == offered
     assert "preferences.create" not in expected
 
 
 def test_a_write_is_done_once_for_its_key(run, sandbox):
     """The key is the caller's: the same command again tells of the same order."""
-    one, two = create(run, "ticket-1"), create(run, "ticket-1")
+    first, second = create(run, "ticket-1"), create(run, "ticket-1")
 
-    assert one == two
+    assert first == second
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
-    code, out, _ = run("orders", "cancel", one["id"], "--idempotency-key", "cancel-1")
+    code, out, _ = run("orders", "cancel", first["id"], "--idempotency-key", "cancel-1")
     assert (0, "canceled") == (code, dict(line.split(maxsplit=1) for line in out.splitlines())["status:"])
 
 
@@ -144,11 +148,11 @@ def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
 
 def test_help_says_what_the_filters_mean(run):
     """In the words that an editor shows."""
-    shown = " ".join(run("merchant-orders", "search", "--help")[1].split())
+    text = " ".join(run("merchant-orders", "search", "--help")[1].split())
 
-    assert "--status VALUE whether they are covered by payments, such as `closed` --" in shown
-    assert "made at this moment or later; a timestamp such as 2026-01-31T09:30:00Z --" in shown
-    assert "a filter" not in shown
+    assert "--status VALUE whether they are covered by payments, such as `closed` --" in text
+    assert "made at this moment or later; a timestamp such as 2026-01-31T09:30:00Z --" in text
+    assert "a filter" not in text
 
 
 @pytest.mark.parametrize(
@@ -262,7 +266,9 @@ def test_a_column_that_is_asked_for_twice(run, sold):
 
     out = run("merchant-orders", "search", "--csv", "--columns", ",".join(columns))[1]
 
-    assert [columns, *([one, "closed", one, "50.00"] for one in reversed(sold))] == [*csv.reader(out.splitlines())]
+    assert [columns, *([reference, "closed", reference, "50.00"] for reference in reversed(sold))] == [
+        *csv.reader(out.splitlines())
+    ]
 
 
 def test_a_search_as_json(run, sold):
@@ -348,13 +354,13 @@ def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
 @contextmanager
 def served(rows: list[int], *, rejected: int = 0, totals: Iterable[int | None] = ()) -> Iterator[str]:
     """Serve a search over *rows*, two on a page; request number *rejected* gets a 403, and *totals* are told first."""
-    requests, told = itertools.count(1), iter(totals)
+    requests, reported_totals = itertools.count(1), iter(totals)
 
     class Search(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, offset = 200, int(parse_qs(urlsplit(self.path).query)["offset"][0])
-            found = [{"id": one} for one in rows[offset : offset + 2]]
-            body = {"elements": found, "total": next(told, len(rows))}
+            elements = [{"id": row} for row in rows[offset : offset + 2]]
+            body = {"elements": elements, "total": next(reported_totals, len(rows))}
             if next(requests) == rejected:
                 status, body = 403, {"error": "forbidden"}
             content = json.dumps(body).encode()
@@ -442,7 +448,7 @@ def test_a_row_to_go_on_from_is_behind_what_was_written(sandbox, monkeypatch, ca
     start = re.search(r"--start ([0-9]+)", capsys.readouterr().err)
     behind = rows[: int(start[1])] if start else []
     assert 130 == code
-    assert {*behind} <= {int(one) for one in re.findall(rb"[0-9]{6}", pipe.written)}
+    assert {*behind} <= {int(number) for number in re.findall(rb"[0-9]{6}", pipe.written)}
     assert (form == "--table") == (start is None)
 
 
@@ -462,14 +468,14 @@ def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, fo
 
 @pytest.mark.parametrize("form", ["--table", "--csv", "--json"])
 @pytest.mark.parametrize(
-    ("words", "body", "said"),
+    ("words", "body", "place"),
     [
         (["merchant-orders", "search"], '{"elements":["x",{"id":3},"x"],"total":3}', r"\$.elements\[0\]: .*; 1 more"),
         (["orders", "get", "ORD1"], '{"id":"ORD1","total_amount":"much"}', r"\$.total_amount: .*; dropped"),
     ],
     ids=["rows", "amount"],
 )
-def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list[str], body: str, said: str):
+def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list[str], body: str, place: str):
     """Without a word, a list with a row less, or an order without its amount, would look whole."""
     settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
 
@@ -478,7 +484,7 @@ def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list
 
     line = capsys.readouterr().err.splitlines()[-1]
     assert 0 == code
-    assert re.fullmatch(f"[^:]*: the response breaks the contract at {said}", line)
+    assert re.fullmatch(f"[^:]*: the response breaks the contract at {place}", line)
 
 
 def test_what_is_left_out_is_not_kept(caplog, monkeypatch):
@@ -515,19 +521,19 @@ def in_terminal(*arguments: str, columns: int = 80) -> tuple[int, str]:
     program = [sys.executable, "-c", PROGRAM.format(arguments=list(arguments))]
     with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
-        shown = read(ours)
+        output = read(ours)
     os.close(ours)
-    return process.returncode, shown.decode()
+    return process.returncode, output.decode()
 
 
 def test_a_table_in_a_terminal(run, sold):
     """It fits in 80 columns, and the other columns are named."""
-    code, shown = in_terminal("merchant-orders", "search")
+    code, output = in_terminal("merchant-orders", "search")
 
-    lines = [line for line in shown.replace("\r", "").splitlines() if line.startswith(tuple("0123456789"))]
+    lines = [line for line in output.replace("\r", "").splitlines() if line.startswith(tuple("0123456789"))]
     assert (0, 4) == (code, len(lines))
     assert 80 >= max(len(line.rstrip()) for line in lines)
-    assert "more columns (--columns, --csv, --json): " in shown
+    assert "more columns (--columns, --csv, --json): " in output
 
 
 # --- whom it speaks for ------------------------------------------------------------------------------------------
@@ -664,8 +670,8 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
     monkeypatch.setattr("paymentsdk.cli._platform.asyncio.run", interrupted)
 
     assert (130, "", "") == run("orders", "get", "ORD1")
-    told = "paymentsdk: nobody knows whether it was done: repeat it with the same key\n"
-    assert (130, "", told) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
+    message = "paymentsdk: nobody knows whether it was done: repeat it with the same key\n"
+    assert (130, "", message) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
 
 
 def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
@@ -676,7 +682,7 @@ def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
     code, _, err = run("orders", "create", *body, "--columns", "nope")
 
     assert (2, True) == (code, "there is no nope" in err)
-    assert [] == [one for one in sandbox.ledger() if one.kind == "order_created"]
+    assert [] == [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
 
 
 def test_a_write_that_cannot_be_printed_was_done(sandbox):
@@ -686,13 +692,13 @@ def test_a_write_that_cannot_be_printed_was_done(sandbox):
     command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]
 
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50, check=False)
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50, check=False)
 
-    assert 3 == done.returncode
-    assert "it was done" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert 3 == process.returncode
+    assert "it was done" in process.stderr
+    assert "Traceback" not in process.stderr
     assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=50, check=False).stdout)["id"]
-    assert 1 == len([one for one in sandbox.ledger() if one.kind == "order_created"])
+    assert 1 == len([entry for entry in sandbox.ledger() if entry.kind == "order_created"])
 
 
 @pytest.mark.parametrize(
@@ -716,6 +722,6 @@ def test_an_exit_code_is_true_on_a_full_disk(sandbox, options: list[str], full: 
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | dict.fromkeys(full, disk)
         command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]
         environment = {**os.environ, "PYTHONUNBUFFERED": ""}
-        done = subprocess.run(command, **streams, env=environment, timeout=50, check=False)
+        process = subprocess.run(command, **streams, env=environment, timeout=50, check=False)
 
-    assert code == done.returncode
+    assert code == process.returncode

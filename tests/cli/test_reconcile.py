@@ -106,11 +106,11 @@ async def test_a_write_in_doubt_explains_a_difference(shop: Shop) -> None:
     lines = shop.book.read_text(encoding="utf-8").splitlines()
     shop.book.write_text("\n".join(f"{line},{'refunded' if i == 0 else 0}" for i, line in enumerate(lines)))
 
-    done = await shop.run("--json", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+    result = await shop.run("--json", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
 
-    told = json.loads(done.out)
-    assert ["order-5/refund"] == told["open_records"]
-    assert {"match": 5, "unknown": 1} == told["counts"]
+    report = json.loads(result.out)
+    assert ["order-5/refund"] == report["open_records"]
+    assert {"match": 5, "unknown": 1} == report["counts"]
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
@@ -120,31 +120,31 @@ async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path, 
     async with Sandbox(frozen_at=BEGIN) as sandbox:
         shop = Shop(sandbox, tmp_path)
         await shop.sell(0)
-        done = await shop.run(environment={"PAYMENTSDK_JOURNAL": address})
+        result = await shop.run(environment={"PAYMENTSDK_JOURNAL": address})
 
-    assert 2 == done.code
-    assert "an address begins with postgresql://" in done.err
-    assert "secret" not in done.err
-    assert "--file" not in done.err
+    assert 2 == result.code
+    assert "an address begins with postgresql://" in result.err
+    assert "secret" not in result.err
+    assert "--file" not in result.err
 
 
 async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
     """0 and 1; plain lines where there is no terminal; the report as JSON and CSV."""
-    done = await shop.run("--rate", "500")
+    result = await shop.run("--rate", "500")
 
-    assert 0 == done.code
-    assert done.out == (
+    assert 0 == result.code
+    assert result.out == (
         "orders  outcome  book    platform  difference\n"
         "6       Agrees   149.40  149.40    0.00\n"
         "Differences: run/differences.parquet\n"
     )
-    assert ["walk", "changes", "comparison"] == [*dict.fromkeys(line.split(":")[0] for line in done.err.splitlines())]
+    assert ["walk", "changes", "comparison"] == [*dict.fromkeys(line.split(":")[0] for line in result.err.splitlines())]
 
     shop.book.write_text(shop.book.read_text().replace("24.90", "24.91", 1), encoding="utf-8")
-    done = await shop.run("--json", "--csv", "report.csv")
+    result = await shop.run("--json", "--csv", "report.csv")
 
-    assert 1 == done.code
-    assert {"paid_amount": 1, "match": 5} == json.loads(done.out)["counts"]
+    assert 1 == result.code
+    assert {"paid_amount": 1, "match": 5} == json.loads(result.out)["counts"]
     assert 2 == len((shop.directory / "report.csv").read_text(encoding="utf-8").splitlines())
 
 
@@ -163,14 +163,14 @@ async def test_a_book_in_a_database(shop: Shop, dsn: str) -> None:
     values = ", ".join(f"('{reference}', '{order_id}', {paid})" for reference, order_id, paid in lines)
     query = f"SELECT * FROM (VALUES {values}) AS orders ({', '.join(header)})"
 
-    done = await shop.run("--book", dsn, "--query", query)
+    result = await shop.run("--book", dsn, "--query", query)
     wrong = await shop.run("--book", dsn, "--query", query.replace("24.90", "25"), "--out", "another")
 
-    assert (0, 1) == (done.code, wrong.code)
+    assert (0, 1) == (result.code, wrong.code)
     rule = "BOOK: must be a file, or else a database that --book and --query name together"
     for arguments in (["--book", dsn], ["--query", query], ["book.csv", "--book", dsn, "--query", query]):
-        done = await shop.run(*arguments)
-        assert (2, f"paymentsdk: {rule}\n") == (done.code, done.err)
+        result = await shop.run(*arguments)
+        assert (2, f"paymentsdk: {rule}\n") == (result.code, result.err)
 
 
 async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
@@ -192,9 +192,9 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
         ("--lag", "99999999999999"),
         ("--accounts", "latin-1.json"),
     ):
-        done = await shop.run(*wrong_too)
-        assert 2 == done.code, done.err
-        assert "Traceback" not in done.err
+        result = await shop.run(*wrong_too)
+        assert 2 == result.code, result.err
+        assert "Traceback" not in result.err
 
     token = await shop.run("--out", "other", environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
     assert 3 == token.code
@@ -209,21 +209,21 @@ async def test_a_journal_that_cannot_be_read_is_not_the_platform(shop: Shop) -> 
     """2, as for any other file that is read, and no advice for programs."""
     (shop.directory / "payments.db").write_bytes(b"no database" * 100)
 
-    done = await shop.run(environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+    result = await shop.run(environment={"PAYMENTSDK_JOURNAL": "payments.db"})
 
-    assert (2, "") == (done.code, done.out)
-    where = shop.directory / "payments.db"
-    assert f"paymentsdk: the journal is not available: {where}: file is not a database\n" == done.err
+    assert (2, "") == (result.code, result.out)
+    path = shop.directory / "payments.db"
+    assert f"paymentsdk: the journal is not available: {path}: file is not a database\n" == result.err
 
 
 async def test_a_report_does_not_replace_what_is_read(shop: Shop) -> None:
     """The book is still there, by whatever name it is called."""
     before = shop.book.read_text(encoding="utf-8")
 
-    done = await shop.run("--csv", f"../{shop.directory.name}/book.csv")
+    result = await shop.run("--csv", f"../{shop.directory.name}/book.csv")
 
-    assert (2, "") == (done.code, done.out)
-    assert done.err.endswith("book.csv is what is read; name another file\n")
+    assert (2, "") == (result.code, result.out)
+    assert result.err.endswith("book.csv is what is read; name another file\n")
     assert before == shop.book.read_text(encoding="utf-8")
 
 
@@ -233,10 +233,10 @@ async def test_a_report_does_not_replace_the_journal(shop: Shop) -> None:
         await journal.records(())
     before = (shop.directory / "payments.db").read_bytes()
 
-    done = await shop.run("--csv", "payments.db", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
+    result = await shop.run("--csv", "payments.db", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
 
-    assert (2, "") == (done.code, done.out)
-    assert done.err.endswith("payments.db is what is read; name another file\n")
+    assert (2, "") == (result.code, result.out)
+    assert result.err.endswith("payments.db is what is read; name another file\n")
     assert before == (shop.directory / "payments.db").read_bytes()
 
 
@@ -256,10 +256,10 @@ async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> N
     """5, with the window, where a millisecond has more orders than a total is believed for."""
     await shop.sell(4, every=timedelta(0))
 
-    done = await shop.run("--max-window", "4")
+    result = await shop.run("--max-window", "4")
 
-    assert 5 == done.code, done.err
-    assert "cannot be split" in done.out
+    assert 5 == result.code, result.err
+    assert "cannot be split" in result.out
 
 
 async def test_the_tokens_of_sellers_come_from_a_file(shop: Shop) -> None:
@@ -270,9 +270,9 @@ async def test_the_tokens_of_sellers_come_from_a_file(shop: Shop) -> None:
     rows = [f"shop-1,{line}" for line in lines[1:]]
     shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")
 
-    done = await shop.run("--accounts", "tokens.json")
+    result = await shop.run("--accounts", "tokens.json")
 
-    assert (0, "6       Agrees") == (done.code, done.out.splitlines()[1][:14]), done.err
+    assert (0, "6       Agrees") == (result.code, result.out.splitlines()[1][:14]), result.err
 
 
 async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
@@ -291,24 +291,24 @@ async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
     path = shop.directory / "tokens.json"
     path.write_text(json.dumps({**tokens, "shop-3": "TEST-0-0-dead-0"}), encoding="utf-8")
 
-    done = await shop.run("--accounts", "tokens.json", "--json")
+    run = await shop.run("--accounts", "tokens.json", "--json")
 
-    assert 5 == done.code, done.err
-    result = json.loads(done.out)
+    assert 5 == run.code, run.err
+    result = json.loads(run.out)
     assert {"match": 6, "not_read": 3} == result["counts"]
     assert not result["same"]
     assert {f"shop-{i}": str(status) for i, status in ((1, 403), (2, 500), (3, 401))} == {
         name: error.split()[0] for name, error in result["failed"].items()
     }
-    done = await shop.run("--accounts", "tokens.json")
-    assert 5 == done.code
-    assert "Not read: shop-3: 401" in done.out
+    run = await shop.run("--accounts", "tokens.json")
+    assert 5 == run.code
+    assert "Not read: shop-3: 401" in run.out
 
     for fault in faults:
         fault.remove()
     path.write_text(json.dumps(tokens), encoding="utf-8")
-    done = await shop.run("--accounts", "tokens.json", "--json")
-    assert (1, {"match": 6, "not_paid_or_missing": 3}) == (done.code, json.loads(done.out)["counts"]), done.err
+    run = await shop.run("--accounts", "tokens.json", "--json")
+    assert (1, {"match": 6, "not_paid_or_missing": 3}) == (run.code, json.loads(run.out)["counts"]), run.err
 
 
 async def test_an_order_that_cannot_be_read_is_no_difference_for_a_person(shop: Shop) -> None:
@@ -317,10 +317,10 @@ async def test_an_order_that_cannot_be_read_is_no_difference_for_a_person(shop: 
         book.write("\nA-none,ORD-none,1.00")
     shop.sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.get", status=403))
 
-    done = await shop.run("--json")
+    result = await shop.run("--json")
 
-    assert 5 == done.code, done.err
-    assert 1 == json.loads(done.out)["counts"]["not_read"]
+    assert 5 == result.code, result.err
+    assert 1 == json.loads(result.out)["counts"]["not_read"]
 
 
 async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None:
@@ -328,10 +328,10 @@ async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None
     shop.book.write_text("account,reference\nshop-1,A-1", encoding="utf-8")
     (shop.directory / "tokens.json").write_text('{"shop-1": "TEST-0-0-dead-0"}', encoding="utf-8")
 
-    done = await shop.run("--accounts", "tokens.json")
+    result = await shop.run("--accounts", "tokens.json")
 
-    assert 3 == done.code
-    assert "paymentsdk: shop-1: 401" in done.err
+    assert 3 == result.code
+    assert "paymentsdk: shop-1: 401" in result.err
 
 
 async def test_ctrl_c_keeps_what_is_done(shop: Shop, until) -> None:

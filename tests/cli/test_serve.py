@@ -57,9 +57,9 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[str, st
     """Send *number*, and return the rest of stdout and stderr."""
     process.send_signal(number)
     # Not `communicate`, which would lose what `readline` has read ahead.
-    rest = process.stdout.read(), process.stderr.read()
+    output = process.stdout.read(), process.stderr.read()
     process.wait(timeout=20)
-    return rest
+    return output
 
 
 def ask(info: dict[str, str], path: str) -> Any:
@@ -122,13 +122,13 @@ def test_credentials_survive_a_restart(tmp_path: Path):
 
 def test_people_are_told_of_a_clock_that_is_not_theirs(tmp_path: Path):
     """A file keeps the clock: frozen or moved once, it still is, and the start says so; else it says nothing."""
-    said = []
+    printed = []
     for options in ([], ["--frozen"], []):
         with sandbox("--db", str(tmp_path / "sandbox.db"), *options) as process:
-            said.append(process.stdout.readline() + end(process, signal.SIGTERM)[0])
+            printed.append(process.stdout.readline() + end(process, signal.SIGTERM)[0])
 
-    assert ["clock" in text for text in said] == [False, True, True]
-    assert all(text.endswith(" UTC, and it stands still\n\n") for text in said[1:])
+    assert ["clock" in text for text in printed] == [False, True, True]
+    assert all(text.endswith(" UTC, and it stands still\n\n") for text in printed[1:])
 
 
 def test_without_a_file_they_do_not():
@@ -171,8 +171,8 @@ def test_links_lead_to_the_public_address():
 
 def test_a_port_in_use_is_one_line(capsys):
     """A port that somebody else has is said in words, with what to do."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
 
         code = main(["sandbox", "--port", str(port)])
 
@@ -234,8 +234,8 @@ def test_a_file_that_is_damaged_inside_is_named(capsys, tmp_path: Path):
 
     code = main(["sandbox", "--port", "0", "--db", file])
 
-    said = f"paymentsdk: cannot use {file!r} as the database of a sandbox: it is damaged"
-    assert (1, True) == (code, capsys.readouterr().err.startswith(said))
+    message = f"paymentsdk: cannot use {file!r} as the database of a sandbox: it is damaged"
+    assert (1, True) == (code, capsys.readouterr().err.startswith(message))
 
 
 def test_two_sandboxes_share_no_file(capsys, tmp_path: Path):
@@ -248,5 +248,5 @@ def test_two_sandboxes_share_no_file(capsys, tmp_path: Path):
 
         end(process, signal.SIGTERM)
     assert 1 == code
-    said = f"paymentsdk: cannot use {file!r} as the database of a sandbox: another sandbox uses it\n"
-    assert said == capsys.readouterr().err
+    message = f"paymentsdk: cannot use {file!r} as the database of a sandbox: another sandbox uses it\n"
+    assert message == capsys.readouterr().err

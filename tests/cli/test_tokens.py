@@ -97,7 +97,7 @@ def test_a_code_is_exchanged_and_no_token_is_printed(fleet: Fleet) -> None:
     assert (0, "") == (code, err)
     assert ["shop-1", fleet.pair("shop-1").access_token.rpartition("-")[2], "ok"] == out.splitlines()[1].split()[:3]
     assert fleet.pair("shop-1").access_token not in out
-    assert (1, "shop-2: 400 invalid_grant" in (done := fleet.exchange("shop-2", "TG-wrong"))[2]) == (done[0], True)
+    assert (1, "shop-2: 400 invalid_grant" in (result := fleet.exchange("shop-2", "TG-wrong"))[2]) == (result[0], True)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")

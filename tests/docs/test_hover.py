@@ -52,8 +52,8 @@ def tree_of(module: str) -> list[ast.stmt]:
 
 def documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     """Yield each field of the body of a class, with the text below it."""
-    for one, below in pairwise(body):
-        match one:
+    for statement, below in pairwise(body):
+        match statement:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 match below:
                     case ast.Expr(value=ast.Constant(value=str() as text)):
@@ -64,10 +64,10 @@ def documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 def test_every_public_field_is_documented():
     """Whoever hovers over a field learns what it holds, its unit and its default: none is without a text."""
-    found = [(f"{cls.__module__}.{cls.__qualname__}.{name}", text) for cls, name, text in fields()]
+    texts = [(f"{cls.__module__}.{cls.__qualname__}.{name}", text) for cls, name, text in fields()]
 
-    assert 900 < len(found)
-    assert [] == [name for name, text in found if len(text) < 5]
+    assert 900 < len(texts)
+    assert [] == [name for name, text in texts if len(text) < 5]
 
 
 class Editor:
@@ -130,14 +130,14 @@ def hover(tmp_path: Path):
             editor.send({"method": "initialized", "params": {}})
             text = {"uri": uri, "languageId": "python", "version": 1, "text": "\n".join(lines)}
             editor.send({"method": "textDocument/didOpen", "params": {"textDocument": text}})
-            shown = []
+            texts = []
             for number, line in enumerate(lines):
                 place = {"line": number, "character": max(len(line) - 1, 0)}
-                found = editor.ask("textDocument/hover", {"textDocument": {"uri": uri}, "position": place})
-                shown.append(" ".join(found["contents"]["value"].split()) if found else "")
+                answer = editor.ask("textDocument/hover", {"textDocument": {"uri": uri}, "position": place})
+                texts.append(" ".join(answer["contents"]["value"].split()) if answer else "")
             editor.ask("shutdown", {})
             editor.send({"method": "exit", "params": {}})
-        return shown
+        return texts
 
     return hover
 
@@ -149,26 +149,28 @@ def plain(text: str) -> str:
 
 def test_an_editor_shows_the_text_of_every_field(hover):
     """Over each field of a Struct and an error, and over a method, the language server shows what is written below."""
-    told = [(cls, name, text) for cls, name, text in fields() if not typing.is_typeddict(cls)]
-    modules = sorted({cls.__module__ for cls, _, _ in told} | {"paymentsdk"})
+    public_fields = [(cls, name, text) for cls, name, text in fields() if not typing.is_typeddict(cls)]
+    modules = sorted({cls.__module__ for cls, _, _ in public_fields} | {"paymentsdk"})
     lines = [f"import {module}" for module in modules]
-    place = {(cls, name): len(lines) + number for number, (cls, name, _) in enumerate(told)}
-    lines += [f"{cls.__module__}.{cls.__qualname__}.{name}" for cls, name, _ in told]
+    place = {(cls, name): len(lines) + number for number, (cls, name, _) in enumerate(public_fields)}
+    lines += [f"{cls.__module__}.{cls.__qualname__}.{name}" for cls, name, _ in public_fields]
     lines += OTHERS
 
-    shown = hover(lines)
+    hovers = hover(lines)
 
-    expected = {f"{cls.__qualname__}.{name}": (text, shown[place[cls, name]]) for cls, name, text in told}
-    expected |= {one: (text, shown[lines.index(one)]) for one, text in OTHERS.items()}
-    assert [] == [one for one, (text, found) in expected.items() if plain(text)[:60].strip() not in plain(found)]
+    expected = {f"{cls.__qualname__}.{name}": (text, hovers[place[cls, name]]) for cls, name, text in public_fields}
+    expected |= {title: (text, hovers[lines.index(title)]) for title, text in OTHERS.items()}
+    assert [] == [
+        title for title, (text, displayed) in expected.items() if plain(text)[:60].strip() not in plain(displayed)
+    ]
 
 
 def test_a_field_without_a_text_shows_none(hover):
     """Negative control: the text comes from below the field, not from its class or its type."""
-    told = ["class Told:", "    one: int", "    '''Its text.'''"]
+    documented_class = ["class Told:", "    one: int", "    '''Its text.'''"]
     bare = ["class Bare:", "    '''Its text.'''", "    one: int"]
 
-    *_, first, second = hover([*told, *bare, "Told.one", "Bare.one"])
+    *_, first, second = hover([*documented_class, *bare, "Told.one", "Bare.one"])
 
     assert "Its text" in first
     assert "Its text" not in second

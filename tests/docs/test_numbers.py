@@ -54,10 +54,10 @@ def words_of(page: str) -> str:
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize(("page", "said"), NUMBERS)
-def test_a_page_gives_the_number_of_the_code(page: str, said: str) -> None:
+@pytest.mark.parametrize(("page", "sentence"), NUMBERS)
+def test_a_page_gives_the_number_of_the_code(page: str, sentence: str) -> None:
     """Whoever changes a default finds the page that names it."""
-    assert said in words_of(page)
+    assert sentence in words_of(page)
 
 
 def test_the_pauses_of_the_gate_end_at_a_second() -> None:
@@ -107,7 +107,7 @@ def test_the_table_of_readme_is_what_was_measured() -> None:
     rows = {"answer": "100 merchant orders"}
     ours, json = (number("bench_decode", "CPU, µs", contestant=who, **rows) for who in ("paymentsdk", "json"))
     walk = number("bench_reconcile", "orders per CPU second", what="walk", orders="200,000")
-    start, order = (number("bench_sandbox", "time, ms", what=what) for what in ("start", "create, pay, refund"))
+    start, order = (number("bench_sandbox", "time, ms", what=step) for step in ("start", "create, pay, refund"))
 
     readme = words_of("README.md")
     assert f"{ours / 1000:.2f} ms to decode; `json` takes {json / 1000:.2f} ms" in readme

@@ -91,14 +91,14 @@ def blocks_of(page: Path) -> Iterator[Block]:
             above = line.strip() or above
             continue
         body = []
-        for _, inner in lines:
-            if inner.strip() == opening["fence"]:
+        for _, content in lines:
+            if content.strip() == opening["fence"]:
                 break
-            body.append(inner)
+            body.append(content)
         else:
             pytest.fail(f"{page.name}:{number}: the block has no end")
         text = textwrap.dedent("\n".join(body)) + "\n"
-        file = found[1] if (found := _FILE.fullmatch(above)) else ""
+        file = match[1] if (match := _FILE.fullmatch(above)) else ""
         yield Block(page, number + 1, opening["language"], text, excused=bool(_EXCUSE.fullmatch(above)), file=file)
         above = ""
 
@@ -171,26 +171,26 @@ class Reader:
     def _console(self, block: Block) -> None:
         commands = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
         assert commands, f"{block}: a console block shows its commands after `$ `"
-        for command, shown in commands:
-            self._command(block, command, shown)
+        for command, expected in commands:
+            self._command(block, command, expected)
 
     def _bash(self, block: Block) -> None:
         for command in block.text.replace("\\\n", " ").splitlines():
             if command.strip() and not command.lstrip().startswith("#"):
                 self._command(block, command)
 
-    def _command(self, block: Block, command: str, shown: str = "") -> None:
+    def _command(self, block: Block, command: str, expected: str = "") -> None:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
         if words[0] == "paymentsdk" and is_server(words):
             self._serve(block, words)
         elif words[0] == "paymentsdk":
             printed = self._run(block, words)
-            assert [] == missing(shown.splitlines(), printed), f"{block}: {command}\n{printed}"
+            assert [] == missing(expected.splitlines(), printed), f"{block}: {command}\n{printed}"
         elif not command.startswith(tuple(ELSEWHERE)):
             pytest.fail(f"{block}: `{command}` is neither run here nor said to be run elsewhere")
 
     def _run(self, block: Block, words: list[str]) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             cwd=self._directory,
             env=environment(),
@@ -200,8 +200,8 @@ class Reader:
             timeout=LONGEST,
             check=False,
         )
-        assert 0 == done.returncode, f"{block}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        assert 0 == process.returncode, f"{block}: {shlex.join(words)}\n{process.stdout}{process.stderr}"
+        return process.stdout
 
     def _serve(self, block: Block, words: list[str]) -> None:
         """Start a server on a free port, and end it as a person would once it has said that it is there."""
@@ -214,21 +214,21 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
         ) as server:
-            said = ""
+            output = ""
             # What Python says of itself may come first: in debug mode, that a step of the start took long.
-            while "http://" not in said and (line := server.stdout.readline()):
-                said += line
+            while "http://" not in output and (line := server.stdout.readline()):
+                output += line
             server.send_signal(signal.SIGINT)
             more, _ = server.communicate(timeout=LONGEST)
-        went_well = "http://" in said and server.returncode in (0, 130, -signal.SIGINT)
-        assert went_well, f"{block}: {shlex.join(words)}\n{said}{more}"
+        went_well = "http://" in output and server.returncode in (0, 130, -signal.SIGINT)
+        assert went_well, f"{block}: {shlex.join(words)}\n{output}{more}"
 
 
-def missing(shown: Iterable[str], printed: str) -> list[str]:
+def missing(expected: Iterable[str], printed: str) -> list[str]:
     """Return the lines that are *shown* and were not *printed* in this order; ``...`` stands for anything."""
     lines = iter(printed.splitlines())
-    forms = {line: ".*".join(map(re.escape, line.split("..."))) for line in shown}
-    return [line for line, form in forms.items() if not any(re.fullmatch(form, found) for found in lines)]
+    forms = {line: ".*".join(map(re.escape, line.split("..."))) for line in expected}
+    return [line for line, form in forms.items() if not any(re.fullmatch(form, printed_line) for printed_line in lines)]
 
 
 def is_server(words: list[str]) -> bool:

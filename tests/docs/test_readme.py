@@ -16,18 +16,18 @@ def commands(page: str) -> list[str]:
 def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
     """README.md and .ci/run have the same line, so that what a reader copies is what was tried."""
     readme = ROOT.joinpath("README.md").read_text(encoding="utf-8")
-    shown = [command for command in commands(readme) if "pytest" in command]
+    test_commands = [command for command in commands(readme) if "pytest" in command]
 
-    assert 1 == len(shown)
-    assert shown[0] in ROOT.joinpath(".ci/run").read_text(encoding="utf-8").splitlines()
+    assert 1 == len(test_commands)
+    assert test_commands[0] in ROOT.joinpath(".ci/run").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_command_that_runs_the_main_job_is_shown() -> None:
     """The other command of README.md sets up the same environment, and runs the demo."""
     readme = ROOT.joinpath("README.md").read_text(encoding="utf-8")
-    [shown] = [command for command in commands(readme) if "pytest" not in command]
+    [main_command] = [command for command in commands(readme) if "pytest" not in command]
 
-    assert shown.endswith("&& .venv/bin/paymentsdk demo")
+    assert main_command.endswith("&& .venv/bin/paymentsdk demo")
 
 
 def test_what_contributors_are_told_to_run_is_there() -> None:

@@ -57,8 +57,8 @@ async def test_what_a_gateway_says_settles_no_intent(journal: tuple[Sandbox, Any
     await program.settle_all()
 
     [(outcome,)] = program.journal.execute("SELECT outcome FROM intent")
-    [made] = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
-    assert (1, f"made: {made.id}") == (open_, outcome)
+    [creation] = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
+    assert (1, f"made: {creation.id}") == (open_, outcome)
 
 
 async def test_what_the_platform_rejects_settles_an_intent(journal: tuple[Sandbox, Any]):
@@ -86,11 +86,11 @@ def test_the_new_names_of_the_older_interfaces_exist():
     members_now = {row[0].strip("`") for body in (OrderRequest, Order) for row in members(body)}
     codes = {error.code for error in orders.CREATE.errors}
 
-    for head, known, many in (
+    for head, valid_names, many in (
         ("| Before | Now", members_now, 8),
         ("| Before | Now: `order.status`", {str(status) for status in orders.OrderStatus}, 4),
         ("| Before | Now: `error.code`", codes, 5),
     ):
-        named = right_column(guide, head)
-        assert many == len(named)
-        assert [] == [name for name in named if name not in known]
+        names = right_column(guide, head)
+        assert many == len(names)
+        assert [] == [name for name in names if name not in valid_names]

@@ -38,9 +38,9 @@ def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_pages_are_up_to_date():
     """Nobody has changed a declaration, or a page, without writing the pages anew."""
-    done = generate(ROOT, "--check")
+    process = generate(ROOT, "--check")
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (0, "") == (process.returncode, process.stderr)
 
 
 def test_a_page_that_is_not_is_found(tmp_path: Path):
@@ -51,11 +51,11 @@ def test_a_page_that_is_not_is_found(tmp_path: Path):
     tmp_path.joinpath("docs/reference/errors.md").unlink()
     tmp_path.joinpath("docs/api/more.md").touch()
 
-    done = generate(tmp_path, "--check")
+    process = generate(tmp_path, "--check")
     generate(tmp_path)
 
-    assert 1 == done.returncode
-    assert done.stderr.endswith("reference/operations.md, reference/errors.md, api/more.md\n")
+    assert 1 == process.returncode
+    assert process.stderr.endswith("reference/operations.md, reference/errors.md, api/more.md\n")
     assert pages_in(ROOT / "docs") == pages_in(tmp_path / "docs")
 
 
@@ -68,16 +68,16 @@ def pages_in(directory: Path) -> dict[Path, str]:
 LISTS = re.findall(r"^\| `GET (\w+)(?:\?([\w=&]+))?`", CONTROL, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("path", "parameters"), [one for one in LISTS if one[0] != "events"])
+@pytest.mark.parametrize(("path", "parameters"), [row for row in LISTS if row[0] != "events"])
 async def test_a_list_takes_the_parameters_that_stand_there(path: str, parameters: str):
     """The page of the control API shows `tenant` and `limit` where they are taken, and nowhere else."""
     async with Sandbox() as sandbox, aiohttp.ClientSession(sandbox.base_url) as session:
-        taken = []
+        accepted = []
         for name in ("tenant", "limit"):
             async with session.get(f"/_sandbox/{path}", params={name: 1}) as response:
-                taken += [f"{name}="] if response.status == 200 else []
+                accepted += [f"{name}="] if response.status == 200 else []
 
-    assert parameters == "&".join(taken)
+    assert parameters == "&".join(accepted)
 
 
 def test_every_member_of_the_control_api_has_a_meaning():
@@ -102,9 +102,9 @@ def headings(page: str) -> list[str]:
 @pytest.mark.parametrize("operation", headings(OPERATIONS))
 def test_every_member_that_goes_out_has_a_meaning(operation: str):
     """Whoever has only the page knows what to put into a body, or into a search."""
-    told = meanings(OPERATIONS, operation, r"\w+")
+    texts = meanings(OPERATIONS, operation, r"\w+")
 
-    assert [] == [name for name, meaning in told.items() if not meaning]
+    assert [] == [name for name, meaning in texts.items() if not meaning]
 
 
 def test_every_class_of_a_body_can_be_imported():
@@ -114,7 +114,7 @@ def test_every_class_of_a_body_can_be_imported():
         if body := re.search(r"^Body: `([\w.]+)\.(\w+)`", text, re.MULTILINE):
             parts = re.findall(r"\| (?:object|list of) `(\w+)`", text)
             home = vars(importlib.import_module(body[1]))
-            assert {body[1]} == {home[one].__module__ for one in [body[2], *parts]}
+            assert {body[1]} == {home[class_name].__module__ for class_name in [body[2], *parts]}
 
 
 @pytest.mark.parametrize("operation", headings(OPERATIONS))
@@ -123,13 +123,13 @@ def test_every_operation_says_how_it_is_called(operation: str):
     text = OPERATIONS.partition(f"\n## {operation}\n")[2].partition("\n## ")[0]
     client = PaymentsClient(base_url="http://127.0.0.1")
 
-    shown = re.findall(r"^- Method: `(?:await )?client\.(\w+)\.(\w+)\((.*)\)`$", text, re.MULTILINE)
+    calls = re.findall(r"^- Method: `(?:await )?client\.(\w+)\.(\w+)\((.*)\)`$", text, re.MULTILINE)
 
-    assert shown
-    for noun, method, arguments in shown:
-        asked = inspect.signature(getattr(getattr(client, noun), method)).parameters
-        named = [] if arguments == "..." else re.findall(r"(\w+)(?:=None)?(?:, |$)", arguments)
-        assert named == ([] if arguments == "..." else list(asked))
+    assert calls
+    for noun, method, arguments in calls:
+        parameters = inspect.signature(getattr(getattr(client, noun), method)).parameters
+        names = [] if arguments == "..." else re.findall(r"(\w+)(?:=None)?(?:, |$)", arguments)
+        assert names == ([] if arguments == "..." else list(parameters))
 
 
 def test_every_filter_has_a_row_with_a_meaning():
@@ -145,11 +145,11 @@ def test_every_filter_has_a_row_with_a_meaning():
 @pytest.mark.parametrize("response", headings(RESPONSES))
 def test_every_member_that_comes_back_has_a_meaning(response: str):
     """Whoever has only the page knows what a response says; a preference repeats what its request says."""
-    told = meanings(RESPONSES, response, r"\w+")
-    asked = meanings(OPERATIONS, "preferences.create", r"\w+") if response == "Preference" else {}
+    texts = meanings(RESPONSES, response, r"\w+")
+    request_texts = meanings(OPERATIONS, "preferences.create", r"\w+") if response == "Preference" else {}
 
-    assert told
-    assert [] == [name for name, meaning in told.items() if not (meaning or asked.get(name))]
+    assert texts
+    assert [] == [name for name, meaning in texts.items() if not (meaning or request_texts.get(name))]
 
 
 @pytest.mark.parametrize("response", headings(RESPONSES))
@@ -157,28 +157,28 @@ def test_every_amount_has_a_meaning(response: str):
     """However deep it stands, an amount says what it is of; a preference repeats what its request says."""
     place = r"[\w.\[\]]+"
     amounts = {name for name, kind in re.findall(rf"^\| `({place})` \| (amount)[^|]*\|", RESPONSES, re.MULTILINE)}
-    told = meanings(RESPONSES, response, place)
-    asked = meanings(OPERATIONS, "preferences.create", place) if response == "Preference" else {}
+    texts = meanings(RESPONSES, response, place)
+    request_texts = meanings(OPERATIONS, "preferences.create", place) if response == "Preference" else {}
 
-    assert [] == [name for name in sorted(amounts & told.keys()) if not (told[name] or asked.get(name))]
+    assert [] == [name for name in sorted(amounts & texts.keys()) if not (texts[name] or request_texts.get(name))]
 
 
 def test_the_contract_has_every_amount_of_a_request():
     """What may be paid is looked for there first: each amount that goes out, with its bound and its meaning."""
-    asked = re.findall(r"^\| `([^`]+)` \| amount *(.*?) \|.*\| (.+) \|$", OPERATIONS, re.MULTILINE)
+    operation_rows = re.findall(r"^\| `([^`]+)` \| amount *(.*?) \|.*\| (.+) \|$", OPERATIONS, re.MULTILINE)
     section = CONTRACT.partition("\n### Amounts\n")[2].partition("\n### ")[0]
-    told = re.findall(r"^\| `\w+\.\w+` \| `([^`]+)` \| (.+?) \| (.+) \|$", section, re.MULTILINE)
+    contract_rows = re.findall(r"^\| `\w+\.\w+` \| `([^`]+)` \| (.+?) \| (.+) \|$", section, re.MULTILINE)
 
-    assert {"total_amount", "transactions[].amount"} < {name for name, *_ in told}
-    assert sorted((name, bound or "0 or more", about) for name, bound, about in asked) == sorted(told)
+    assert {"total_amount", "transactions[].amount"} < {name for name, *_ in contract_rows}
+    assert sorted((name, bound or "0 or more", about) for name, bound, about in operation_rows) == sorted(contract_rows)
 
 
 def test_a_list_of_a_request_that_is_bounded_is_in_the_contract():
     """A bound on how many there may be is a limit, as that of a length is."""
-    asked = re.findall(r"^\| (`[^`]+` \| list of [^|]*, [^|]*) \|", OPERATIONS, re.MULTILINE)
+    lists = re.findall(r"^\| (`[^`]+` \| list of [^|]*, [^|]*) \|", OPERATIONS, re.MULTILINE)
 
-    assert any("at most 4 entries" in row for row in asked)
-    assert [] == [row for row in asked if row not in CONTRACT]
+    assert any("at most 4 entries" in row for row in lists)
+    assert [] == [row for row in lists if row not in CONTRACT]
 
 
 def test_a_name_of_the_last_version_has_gone_one_way():
@@ -204,10 +204,10 @@ def names_by_module(part: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (RESPONSES, "Order")])
 def test_every_part_of_an_order_has_a_meaning(page: str, section: str):
     """What most come for is told to the last member."""
-    told = meanings(page, section, r"[\w.\[\]]+")
+    texts = meanings(page, section, r"[\w.\[\]]+")
 
-    assert 25 < len(told)
-    assert [] == [name for name, meaning in told.items() if not meaning]
+    assert 25 < len(texts)
+    assert [] == [name for name, meaning in texts.items() if not meaning]
 
 
 MADE = [
@@ -225,9 +225,9 @@ MADE = [
 @pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
 def test_every_attribute_of_an_error_is_documented(error: errors.PaymentsError):
     """Whatever an error holds is told below the field, in its class or one above it: there editors and the API look."""
-    told = {name for cls in type(error).__mro__ if cls is not object for name in attributes(cls)}
+    documented = {name for cls in type(error).__mro__ if cls is not object for name in attributes(cls)}
 
-    assert set() == vars(error).keys() - told
+    assert set() == vars(error).keys() - documented
 
 
 #: The rows of the table of codes: status, code, operations and classes.

@@ -83,10 +83,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("what", GOOD)
-def test_a_good_page_passes(read, what: str) -> None:
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_page_passes(read, case: str) -> None:
     """Top-level await, shared names, tests, excuses with a reason, commands run elsewhere and links that lead."""
-    read(GOOD[what]).assert_outcomes(passed=4, deselected=4)
+    read(GOOD[case]).assert_outcomes(passed=4, deselected=4)
 
 
 def test_a_server_may_be_preceded_by_warnings(read, monkeypatch) -> None:
@@ -96,10 +96,10 @@ def test_a_server_may_be_preceded_by_warnings(read, monkeypatch) -> None:
     read(page("console", "$ paymentsdk sandbox")).assert_outcomes(passed=4, deselected=4)
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_page_fails(read, what: str) -> None:
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_page_fails(read, case: str) -> None:
     """Whatever is wrong with a page, its test fails and says what."""
-    text, complaint = BROKEN[what]
+    text, complaint = BROKEN[case]
 
     result = read(text)
 

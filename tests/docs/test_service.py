@@ -149,9 +149,9 @@ async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> N
     """A sale is made once, however often it is sent; what is no sale is rejected, and the metrics count the calls."""
     async with shop(str(tmp_path / "payments.db")) as opened:
         first, again = await opened.buy("table-7/1"), await opened.buy("table-7/1")
-        other, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
+        second, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
 
-        assert (201, 409, 400) == (first[0], other[0], wrong[0])
+        assert (201, 409, 400) == (first[0], second[0], wrong[0])
         assert first == again
         assert first[1]["code"].startswith(f"{sandbox.base_url}/qr/ORD")
         assert {} == await opened.health()
@@ -241,8 +241,8 @@ async def test_killed_under_load_it_leaves_nothing_that_recovery_does_not_settle
     shop, sandbox: Sandbox, journal: tuple[str, Callable[[], object]], until
 ) -> None:
     """Started again, it carries out what was open; who sends a sale again gets its order, and none is made twice."""
-    where, pass_a_minute = journal
-    async with shop(where) as opened:
+    address, pass_a_minute = journal
+    async with shop(address) as opened:
         assert -signal.SIGKILL == await opened.under_load(signal.SIGKILL, until)
         assert opened.cut
         await pass_a_minute()

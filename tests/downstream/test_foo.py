@@ -83,12 +83,12 @@ async def test_its_operations_have_state(client, sandbox):
 
 async def test_its_searches_are_walked(client):
     """A pager walks the documents of a handler, with its filters, page by page."""
-    made = [await client.vouchers.create(replace_reference(number)) for number in range(5)]
-    await client.vouchers.redeem(made[0].id, Decimal("20.00"))
+    vouchers = [await client.vouchers.create(replace_reference(number)) for number in range(5)]
+    await client.vouchers.redeem(vouchers[0].id, Decimal("20.00"))
 
     active = await client.vouchers.search(state=VoucherState.ACTIVE, page_size=2).collect()
 
-    assert [voucher.id for voucher in made[1:]] == [voucher.id for voucher in active]
+    assert [voucher.id for voucher in vouchers[1:]] == [voucher.id for voucher in active]
 
 
 def replace_reference(number: int) -> VoucherRequest:
@@ -98,10 +98,10 @@ def replace_reference(number: int) -> VoucherRequest:
 
 async def test_its_writes_are_idempotent(client, sandbox):
     """The same key gives the same voucher, in the header that the operation names; another body is a conflict."""
-    one = await client.vouchers.create(GIFT, idempotency_key="key-1")
-    two = await client.vouchers.create(GIFT, idempotency_key="key-1")
+    first = await client.vouchers.create(GIFT, idempotency_key="key-1")
+    second = await client.vouchers.create(GIFT, idempotency_key="key-1")
 
-    assert one == two
+    assert first == second
     with pytest.raises(APIError) as refused:
         await client.vouchers.create(replace_reference(2), idempotency_key="key-1")
     assert "idempotency_key_already_used" == refused.value.code
@@ -179,7 +179,9 @@ async def test_a_file_of_another_type_is_not_trusted():
         anything = await client.call(replace(PRINT, accept="*/*"), voucher_id="VOU1")
 
     assert (2, 1) == (result.attempts, anything.attempts)
-    assert ["application/pdf", "application/pdf", "*/*"] == [one.headers["Accept"] for one in transport.requests]
+    assert ["application/pdf", "application/pdf", "*/*"] == [
+        request.headers["Accept"] for request in transport.requests
+    ]
 
 
 async def test_its_writes_can_be_journaled(sandbox, tmp_path):
@@ -208,7 +210,7 @@ async def test_the_openapi_document_has_its_operations(sandbox, client):
 
     validate(described)
     create, printed = described["paths"]["/foo/vouchers"]["post"], described["paths"][PRINT.path]["get"]
-    assert ["Foo-Request-Id"] == [one["name"] for one in create["parameters"]]
+    assert ["Foo-Request-Id"] == [parameter["name"] for parameter in create["parameters"]]
     assert {"application/pdf"} == printed["responses"]["200"]["content"].keys()
     assert {"vouchers.Voucher", "vouchers.VoucherRequest", "Order"} <= described["components"]["schemas"].keys()
 
@@ -221,34 +223,36 @@ async def test_what_a_handler_did_is_taken_back_if_it_fails(sandbox, client):
         context.put(notes, Voucher(id="1"))
         raise RuntimeError
 
-    async with FooSandbox() as other:
-        other.platform.handlers = {
-            **other.platform.handlers,
-            CREATE.name: replace(other.platform.handlers[CREATE.name], handle=fail),
+    async with FooSandbox() as second_sandbox:
+        second_sandbox.platform.handlers = {
+            **second_sandbox.platform.handlers,
+            CREATE.name: replace(second_sandbox.platform.handlers[CREATE.name], handle=fail),
         }
-        async with FooClient(other.access_token, base_url=other.base_url, retry=RetryPolicy(attempts=1)) as failing:
+        async with FooClient(
+            second_sandbox.access_token, base_url=second_sandbox.base_url, retry=RetryPolicy(attempts=1)
+        ) as failing:
             with pytest.raises(OutcomeUnknown):
                 await failing.vouchers.create(GIFT)
-        context = other.platform.context(other.tenant)
+        context = second_sandbox.platform.context(second_sandbox.tenant)
         assert 0 == context.count(notes)
-        other.platform.snapshot()
+        second_sandbox.platform.snapshot()
         context.put(notes, Voucher(id="1"))
         assert 1 == context.count(notes)
-        other.platform.restore()
+        second_sandbox.platform.restore()
         assert 0 == context.count(notes)
 
 
 async def test_a_job_happens_when_its_moment_has_come(sandbox, client):
     """The clock brings it about, as it lets orders of the platform expire; what is spent does not expire."""
-    one, two = await client.vouchers.create(GIFT), await client.vouchers.create(GIFT)
-    await client.vouchers.redeem(two.id, GIFT.amount)
+    first, second = await client.vouchers.create(GIFT), await client.vouchers.create(GIFT)
+    await client.vouchers.redeem(second.id, GIFT.amount)
 
     assert [] == [event for event in sandbox.clock.advance(timedelta(days=364)) if event.kind == "voucher_expired"]
     happened = [event for event in sandbox.clock.advance(timedelta(days=2)) if event.kind == "voucher_expired"]
 
-    assert [one.id] == [event.id for event in happened]
-    assert VoucherState.EXPIRED == (await client.vouchers.get(one.id)).state
-    assert VoucherState.SPENT == (await client.vouchers.get(two.id)).state
+    assert [first.id] == [event.id for event in happened]
+    assert VoucherState.EXPIRED == (await client.vouchers.get(first.id)).state
+    assert VoucherState.SPENT == (await client.vouchers.get(second.id)).state
 
 
 def test_a_job_that_nobody_gave_cannot_be_scheduled(sandbox):
@@ -295,14 +299,14 @@ async def test_a_number_for_a_document_is_one_that_was_not_used(sandbox):
 
 async def test_documents_belong_to_a_seller(sandbox):
     """Two sellers may have documents of one key, and neither sees, counts or removes those of the other."""
-    one = sandbox.platform.context(sandbox.tenant)
-    two = sandbox.platform.context(sandbox.create_tenant())
-    one.put(VOUCHERS, Voucher(id="1", reference="one"))
-    two.put(VOUCHERS, Voucher(id="1", reference="two"))
+    first = sandbox.platform.context(sandbox.tenant)
+    second = sandbox.platform.context(sandbox.create_tenant())
+    first.put(VOUCHERS, Voucher(id="1", reference="one"))
+    second.put(VOUCHERS, Voucher(id="1", reference="two"))
 
-    assert ("one", "two") == (one.get(VOUCHERS, "1").reference, two.get(VOUCHERS, "1").reference)
-    assert (True, False) == (one.remove(VOUCHERS, "1"), one.remove(VOUCHERS, "1"))
-    assert (0, 1) == (one.count(VOUCHERS), two.count(VOUCHERS))
+    assert ("one", "two") == (first.get(VOUCHERS, "1").reference, second.get(VOUCHERS, "1").reference)
+    assert (True, False) == (first.remove(VOUCHERS, "1"), first.remove(VOUCHERS, "1"))
+    assert (0, 1) == (first.count(VOUCHERS), second.count(VOUCHERS))
 
 
 async def test_a_question_that_documents_cannot_answer_is_rejected(sandbox):
@@ -421,10 +425,12 @@ async def test_options_of_one_call(client, sandbox):
 
 async def test_the_whole_result_of_any_method(client):
     """It has what the method returns, and how the last call was made; of tasks, each has its own."""
-    made = await asyncio.gather(*(client.with_result(client.vouchers.create, replace_reference(i)) for i in range(3)))
+    results = await asyncio.gather(
+        *(client.with_result(client.vouchers.create, replace_reference(i)) for i in range(3))
+    )
 
-    assert [f"gift-{i}" for i in range(3)] == [one.value.reference for one in made]
-    assert 3 == len({one.idempotency_key for one in made})
+    assert [f"gift-{i}" for i in range(3)] == [result.value.reference for result in results]
+    assert 3 == len({result.idempotency_key for result in results})
     first = await client.with_result(client.vouchers.search().first)
     assert (first.value.reference, 200) == ("gift-0", first.status)
 
@@ -439,9 +445,9 @@ async def test_the_whole_result_of_any_method(client):
 
 def test_a_client_knows_its_own_operations():
     """Beside those of the platform, by name; a plain client knows those alone."""
-    own = FooClient("TEST-t", base_url="http://127.0.0.1:1").operations
+    operations = FooClient("TEST-t", base_url="http://127.0.0.1:1").operations
 
-    assert own.keys() - OPERATIONS.keys() == {
+    assert operations.keys() - OPERATIONS.keys() == {
         f"vouchers.{name}" for name in ("create", "get", "redeem", "search", "print")
     }
     assert OPERATIONS.keys() == PaymentsClient("TEST-t", base_url="http://127.0.0.1:1").operations.keys()

@@ -79,9 +79,9 @@ class Shops:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        printed, said = await process.communicate()
-        assert printed, said.decode()
-        return process.returncode or 0, json.loads(printed), said.decode().strip()
+        printed, errors = await process.communicate()
+        assert printed, errors.decode()
+        return process.returncode or 0, json.loads(printed), errors.decode().strip()
 
 
 @pytest.fixture

@@ -20,6 +20,6 @@ def lines(text: str) -> list[str]:
 def test_the_page_is_the_package(name: str, pytestconfig: pytest.Config):
     """Every line of the package stands on the page, in its order, and no other is said to be of it."""
     page = (pytestconfig.rootpath / "docs/how-to/build-an-sdk.md").read_text(encoding="utf-8")
-    shown = "".join(code for file, code in BLOCK.findall(page) if file == name)
+    source = "".join(code for file, code in BLOCK.findall(page) if file == name)
 
-    assert lines(Path(paymentsdk_foo.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")) == lines(shown)
+    assert lines(Path(paymentsdk_foo.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")) == lines(source)

@@ -39,21 +39,21 @@ async def test_the_signature_is_checked(sandbox):
 
 async def test_each_attempt_is_signed_as_it_is_sent():
     """A retry has another time, so another signature; both cover the header fields and bytes that go out."""
-    clock, seen = FakeClock(), []
+    clock, attempts = FakeClock(), []
 
     class Auth:
         async def sign(self, request: object, now: float) -> dict[str, str]:
             await asyncio.sleep(0)
-            seen.append((request, now))
+            attempts.append((request, now))
             return {"authorization": f"FOO {now}"}
 
     transport = MemoryTransport([503, Response(201, {}, b'{"id": "VOU1"}')])
     async with FooClient(auth=Auth(), base_url="http://127.0.0.1:1", transport=transport, clock=clock) as client:
         await client.vouchers.create(GIFT)
 
-    assert [f"FOO {now}" for _, now in seen] == [one.headers["authorization"] for one in transport.requests]
-    assert 2 == len({now for _, now in seen})
-    assert [(one.body, one.url) for one, _ in seen] == [(one.body, one.url) for one in transport.requests]
+    assert [f"FOO {now}" for _, now in attempts] == [sent.headers["authorization"] for sent in transport.requests]
+    assert 2 == len({now for _, now in attempts})
+    assert [(sent.body, sent.url) for sent, _ in attempts] == [(sent.body, sent.url) for sent in transport.requests]
     sent = transport.requests[0].headers
     assert {"Foo-Request-Id", "X-Foo-Version", "Content-Type"} <= sent.keys()
     assert "X-Idempotency-Key" not in sent
@@ -73,9 +73,9 @@ async def test_what_was_signed_is_shown_to_nobody(caplog):
         with pytest.raises(APIError) as refused:
             await client.vouchers.get("VOU1")
 
-    shown = f"{transport.requests[0]!r} {refused.value!r} {refused.value} {refused.value.raw!r} {caplog.text}"
+    text = f"{transport.requests[0]!r} {refused.value!r} {refused.value} {refused.value.raw!r} {caplog.text}"
     assert "canary-of-a-signature" == str(transport.requests[0].headers["X-Foo-Signature"])
-    assert "canary" not in shown
+    assert "canary" not in text
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,11 @@ def structs() -> Iterator[type[msgspec.Struct]]:
     """Every Struct of every operation."""
     kinds = [kind for operation in OPERATIONS.values() for kind in (operation.body, operation.result) if kind]
     todo = list(map(inspect.type_info, kinds))
-    seen: set[type] = set()
+    visited: set[type] = set()
     while todo:
         match todo.pop():
-            case inspect.StructType(cls=cls, fields=fields) if cls not in seen:
-                seen.add(cls)
+            case inspect.StructType(cls=cls, fields=fields) if cls not in visited:
+                visited.add(cls)
                 yield cls
                 todo.extend(field.type for field in fields)
             case inspect.UnionType(types=types):
@@ -109,28 +109,28 @@ def is_schema(schema: dict[str, object]) -> bool:
 def test_every_operation_is_in_it_with_its_codes(described, name):
     """Its path, method, summary, parameters and body; every documented code stands at its status."""
     operation = OPERATIONS[name]
-    found = described["paths"][operation.path][operation.method.lower()]
+    entry = described["paths"][operation.path][operation.method.lower()]
 
-    assert (name, operation.summary) == (found["operationId"], found["summary"])
-    parameters = {(one["in"], one["name"]) for one in found["parameters"]}
-    expected = {("path", one) for one in operation.path_names}
-    expected |= {("query", one) for one in getattr(operation.query, "__annotations__", ())}
+    assert (name, operation.summary) == (entry["operationId"], entry["summary"])
+    parameters = {(parameter["in"], parameter["name"]) for parameter in entry["parameters"]}
+    expected = {("path", parameter) for parameter in operation.path_names}
+    expected |= {("query", parameter) for parameter in getattr(operation.query, "__annotations__", ())}
     expected |= {("header", "X-Idempotency-Key")} if operation.keyed else set()
-    expected |= {("header", one) for one in operation.headers}
+    expected |= {("header", parameter) for parameter in operation.headers}
     assert expected == parameters
-    assert (operation.body is not None) == ("requestBody" in found)
-    assert ([] if not operation.authenticated else None) == found.get("security")
-    assert str(operation.status) in found["responses"]
-    assert operation.authenticated == ("403" in found["responses"])
+    assert (operation.body is not None) == ("requestBody" in entry)
+    assert ([] if not operation.authenticated else None) == entry.get("security")
+    assert str(operation.status) in entry["responses"]
+    assert operation.authenticated == ("403" in entry["responses"])
     for error in operation.errors:
-        assert f"`{error.code}`: {error.meaning}" in found["responses"][str(error.status)]["description"]
+        assert f"`{error.code}`: {error.meaning}" in entry["responses"][str(error.status)]["description"]
 
 
 def test_only_operations_are_in_it(described):
     """Nothing else: no path of the control API, no page."""
-    found = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
+    operations = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
 
-    assert {(operation.path, operation.method) for operation in OPERATIONS.values()} == found
+    assert {(operation.path, operation.method) for operation in OPERATIONS.values()} == operations
 
 
 def test_every_member_of_every_struct_is_in_it(described):
@@ -181,7 +181,9 @@ WRONG = [
 @pytest.mark.parametrize(("schema", "change"), WRONG)
 def test_what_the_sandbox_rejects_is_invalid(described, schema, change):
     """The rules of members are in the document, also those that msgspec does not write into it."""
-    example = next(one.example for one in OPERATIONS.values() if one.body and one.body.__name__ == schema)
+    example = next(
+        operation.example for operation in OPERATIONS.values() if operation.body and operation.body.__name__ == schema
+    )
     assert [] == check(described, schema, msgspec.to_builtins(example))
 
     assert check(described, schema, {**msgspec.to_builtins(example), **change})
@@ -189,13 +191,13 @@ def test_what_the_sandbox_rejects_is_invalid(described, schema, change):
 
 def test_what_has_no_content_has_no_schema():
     """A 204 has no body, whatever Struct stands for it in Python; any other success has one."""
-    found = {}
+    successes = {}
     for status in (200, 204):
         disable = replace(OPERATIONS["release_reports.disable_schedule"], status=status)
         described = document(handlers={disable: lambda context, request: None})
-        found[status] = described["paths"][disable.path]["delete"]["responses"][str(status)]
+        successes[status] = described["paths"][disable.path]["delete"]["responses"][str(status)]
 
-    assert {200: True, 204: False} == {status: "content" in success for status, success in found.items()}
+    assert {200: True, 204: False} == {status: "content" in success for status, success in successes.items()}
 
 
 class Pair(Struct, array_like=True):
@@ -234,8 +236,8 @@ async def test_a_response_with_an_empty_date_is_in_it(described):
     """A policy of the sandbox has it for one that nobody has set, as some platforms do; no other string is a date."""
     async with Sandbox(policies={"unset_strings": "empty"}) as sandbox, aiohttp.ClientSession() as session:
         headers = {"Authorization": f"Bearer {sandbox.access_token}"}
-        made = f"{sandbox.base_url}/checkout/preferences"
-        async with session.post(made, json={"items": [{"title": "Lamp"}]}, headers=headers) as response:
+        url = f"{sandbox.base_url}/checkout/preferences"
+        async with session.post(url, json={"items": [{"title": "Lamp"}]}, headers=headers) as response:
             preference = await response.json()
 
     assert "" == preference["expiration_date_to"]
@@ -260,15 +262,17 @@ async def test_it_is_served_without_a_token_or_a_secret():
 async def test_responses_follow_the_document(described):
     """Real responses of every operation, and real rejections, of every shape."""
     async with Sandbox(seed=1) as sandbox:
-        seen = {name: await answer_of(name, sandbox) for name in OPERATIONS}
+        answers = {name: await answer_of(name, sandbox) for name in OPERATIONS}
         rejected = await rejections(sandbox)
 
-    responses = [(OPERATIONS[name].result.__name__, answer) for name, answer in seen.items()]
+    responses = [(OPERATIONS[name].result.__name__, answer) for name, answer in answers.items()]
     responses += [("Error", rejection) for rejection in rejected]
-    wrong = [(schema, answer, found) for schema, answer in responses if (found := check(described, schema, answer))]
+    wrong = [
+        (schema, answer, problems) for schema, answer in responses if (problems := check(described, schema, answer))
+    ]
     assert not wrong
     # Negative control: a response with a member of another type does not pass.
-    assert check(described, "Order", {**seen["orders.create"], "total_amount": 50})
+    assert check(described, "Order", {**answers["orders.create"], "total_amount": 50})
     assert check(described, "Error", {"errors": [{"message": "no code"}]})
 
 
@@ -319,8 +323,8 @@ with Sandbox().in_thread() as sandbox, urlopen(f"{sandbox.base_url}/openapi.json
 
 def test_without_docstrings_nothing_else_is_said():
     """Under `python -OO` a Struct has no description, and not that of msgspec, which says nothing of the platform."""
-    said = subprocess.run([sys.executable, "-OO", "-c", SERVED], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-OO", "-c", SERVED], capture_output=True, text=True, check=True).stdout
 
-    described = [schema.get("description", "") for schema in json.loads(said)["components"]["schemas"].values()]
+    described = [schema.get("description", "") for schema in json.loads(output)["components"]["schemas"].values()]
     assert described
     assert not any("msgspec" in text or "Struct" in text or "serializable" in text for text in described)

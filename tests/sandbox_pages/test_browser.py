@@ -19,8 +19,8 @@ async def test_an_order_appears_and_is_paid(tab, sandbox, shop) -> None:
     order = await shop.order("1250.00", description="Breakfast")
     await tab.until("document.querySelector('.card .code svg path') !== null")
     card = await text_of(tab, ".card")
-    for said in ("Waiting", "ticket-1", "Breakfast", "ARS\N{NO-BREAK SPACE}1,250.00", "Expires in 15:00", order.id):
-        assert said in card
+    for text in ("Waiting", "ticket-1", "Breakfast", "ARS\N{NO-BREAK SPACE}1,250.00", "Expires in 15:00", order.id):
+        assert text in card
 
     await tab.click("[data-act=approved]")
     await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
@@ -145,7 +145,7 @@ async def test_the_dashboard_outlives_the_tokens(tab, sandbox) -> None:
 async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     """By a step, by a duration, or up to the moment at which an order expires; what happened meanwhile is said."""
     await shop.order()
-    other = await shop.order(expiration_time="PT2H")
+    second_order = await shop.order(expiration_time="PT2H")
     await open_dashboard(tab, sandbox)
     assert "Frozen" == await text_of(tab, "#clock-state")
 
@@ -159,7 +159,7 @@ async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     await tab.click("#advance button")
     await tab.until("document.querySelector('#happened').textContent === 'Nothing was due meanwhile.'")
 
-    assert "expired" == (await shop.client.orders.get(other.id)).status
+    assert "expired" == (await shop.client.orders.get(second_order.id)).status
     await tab.click("#freeze")
     await tab.until("document.querySelector('#clock-state').textContent === 'Live'")
     assert not sandbox.clock.frozen
@@ -277,8 +277,8 @@ async def test_a_fault_is_put_in_force_and_taken_out(tab, sandbox, shop) -> None
     await tab.click("#add-fault button")
     await tab.until("document.querySelectorAll('#faults li').length === 1")
     [added] = sandbox.faults.list()
-    wanted = {"operation": "orders.create", "code": "pos_not_found", "tenant": sandbox.tenant.user_id}
-    assert FaultRule(effect="refuse", times=1, **wanted) == added.rule
+    members = {"operation": "orders.create", "code": "pos_not_found", "tenant": sandbox.tenant.user_id}
+    assert FaultRule(effect="refuse", times=1, **members) == added.rule
 
     with pytest.raises(Exception, match="pos_not_found"):
         await shop.order()
@@ -327,8 +327,8 @@ async def test_amounts_are_compared_to_the_cent(tab, sandbox, shop) -> None:
     """A cent that is left of an amount beyond the numbers of a script is left; `50` and `50.00` are one amount."""
     largest = await shop.order("999999999999999999.99")
     sandbox.buyer.pay(largest)
-    rest = Decimal("999999999999999999.98")
-    await shop.client.orders.refund(largest.id, payment_id=largest.payment.id, amount=rest)
+    remainder = Decimal("999999999999999999.98")
+    await shop.client.orders.refund(largest.id, payment_id=largest.payment.id, amount=remainder)
     await open_dashboard(tab, sandbox)
     await tab.until("document.querySelectorAll('#settled-rows tr').length === 1")
     assert "Partly refunded" == await text_of(tab, "#settled-rows .state")

@@ -21,13 +21,13 @@ async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
 
     await tab.until("document.querySelectorAll('#checkout-rows a').length === 2")
 
-    found = await tab.run("JSON.stringify([...document.querySelectorAll('#checkout-rows a')].map((one) => one.href))")
-    assert [new.init_point, old.init_point] == json.loads(found)
+    links = await tab.run("JSON.stringify([...document.querySelectorAll('#checkout-rows a')].map((one) => one.href))")
+    assert [new.init_point, old.init_point] == json.loads(links)
 
 
 async def test_a_checkout_link_has_a_name(tab, sandbox, shop) -> None:
     """That of the buyer's page, also where a program sends a blank title: a link without text cannot be pressed."""
-    made = [
+    preferences = [
         await shop.preference(items=[{**item, "quantity": 1, "unit_price": "5"}])
         for item in ({"title": ""}, {"title": " \n", "description": "A lamp"}, {"title": "", "id": "7"})
     ]
@@ -36,7 +36,7 @@ async def test_a_checkout_link_has_a_name(tab, sandbox, shop) -> None:
 
     names = await tab.run("[...document.querySelectorAll('#checkout-rows a')].map((one) => one.textContent.trim())")
     assert ["Item 7", "A lamp", "Item"] == names
-    for preference, name in zip(reversed(made), names, strict=True):
+    for preference, name in zip(reversed(preferences), names, strict=True):
         await tab.open(preference.init_point)
         assert name == await text_of(tab, "h1")
 

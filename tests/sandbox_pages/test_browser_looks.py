@@ -228,10 +228,12 @@ async def test_everything_has_a_name(tab, sandbox, shop) -> None:
         else:
             await tab.open(sandbox.base_url + path)
         nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
-        seen = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
-        assert [] == [role for role, name in seen if role in NAMED - {"main"} and not name.strip()], path
-        assert 1 == [role for role, _ in seen].count("main"), path
-        assert 1 == [role for role, _ in seen].count("banner"), path
+        roles = [
+            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]
+        ]
+        assert [] == [role for role, name in roles if role in NAMED - {"main"} and not name.strip()], path
+        assert 1 == [role for role, _ in roles].count("main"), path
+        assert 1 == [role for role, _ in roles].count("banner"), path
         assert 1 == await tab.run("document.querySelectorAll('h1').length"), path
         assert "en" == await tab.run("document.documentElement.lang")
 
@@ -244,9 +246,9 @@ async def test_each_control_of_an_order_says_of_which(tab, sandbox, shop) -> Non
 
     nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
     controls = [node for node in nodes if node["role"]["value"] in {"button", "link"}]
-    said = {node["name"]["value"]: node.get("description", {}).get("value") for node in controls}
+    descriptions = {node["name"]["value"]: node.get("description", {}).get("value") for node in controls}
 
-    assert {"ticket-9"} == {said[words] for words in (PAY, "Reject", "Payment page")}
+    assert {"ticket-9"} == {descriptions[words] for words in (PAY, "Reject", "Payment page")}
 
 
 #: How far the last digit of an element's amount is to the right of its first one.

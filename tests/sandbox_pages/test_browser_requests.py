@@ -126,7 +126,7 @@ async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "shown"),
+    ("body", "expected"),
     [
         ("a=two words&b[c]=1", "a=two words&b[c]=1"),
         ("a=1]&b=2", "a=1]&b=2"),
@@ -134,7 +134,7 @@ async def test_a_request_is_looked_at_and_copied(tab, sandbox, shop) -> None:
         ('{"a":{ }, "b" :[]}', '{\n  "a": {},\n  "b": []\n}'),
     ],
 )
-async def test_only_json_is_laid_out(tab, sandbox, visitor, body: str, shown: str) -> None:
+async def test_only_json_is_laid_out(tab, sandbox, visitor, body: str, expected: str) -> None:
     """Whoever sends something else by mistake sees what it was, to the last space."""
     await open_dashboard(tab, sandbox)
     await visitor.post("/v1/orders", body.encode(), Authorization=f"Bearer {sandbox.access_token}")
@@ -142,7 +142,7 @@ async def test_only_json_is_laid_out(tab, sandbox, visitor, body: str, shown: st
     await tab.click(".requests summary")
 
     await tab.until("document.querySelector('.requests .detail') !== null")
-    assert shown == await text_of(tab, ".requests pre")
+    assert expected == await text_of(tab, ".requests pre")
     assert [] == tab.problems
 
 
@@ -229,8 +229,8 @@ async def test_an_order_that_changes_while_the_orders_are_loaded_is_shown_as_it_
     later = await shop.order(external_reference="later")
     await tab.until("document.querySelectorAll('.card').length > 0")
 
-    shown = await tab.run("[...document.querySelectorAll('.card .id')].map((one) => one.textContent)")
-    assert [later.id] == shown
+    ids = await tab.run("[...document.querySelectorAll('.card .id')].map((one) => one.textContent)")
+    assert [later.id] == ids
 
 
 async def test_a_text_from_right_to_left_is_written_so(tab, sandbox, shop) -> None:

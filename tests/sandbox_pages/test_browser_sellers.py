@@ -32,17 +32,17 @@ async def choose(tab, selector: str, value: object) -> None:
 
 
 @pytest.fixture
-async def other(sandbox):
+async def second_seller(sandbox):
     """A second seller, who has an order that was paid, one that waits, a preference, a delivery and a fault."""
-    other = sandbox.create_tenant(policies={"page_size": 7})
-    sandbox.webhooks.add(WebhookRequest(url=f"{sandbox.base_url}/nothing/here"), tenant=other)
-    async with PaymentsClient(other.access_token, base_url=sandbox.base_url) as client:
+    second_seller = sandbox.create_tenant(policies={"page_size": 7})
+    sandbox.webhooks.add(WebhookRequest(url=f"{sandbox.base_url}/nothing/here"), tenant=second_seller)
+    async with PaymentsClient(second_seller.access_token, base_url=sandbox.base_url) as client:
         shop = Shop(client)
         sandbox.buyer.pay(await shop.order("11.00", external_reference="other-paid"))
         await shop.order("12.00", external_reference="other-waits")
         await shop.preference(external_reference="other-link")
-    sandbox.faults.add(FaultRule(effect="hang", operation="plans.search", tenant=other.user_id))
-    return other
+    sandbox.faults.add(FaultRule(effect="hang", operation="plans.search", tenant=second_seller.user_id))
+    return second_seller
 
 
 async def test_with_one_seller_there_is_nothing_to_choose(tab, sandbox, shop) -> None:
@@ -53,22 +53,22 @@ async def test_with_one_seller_there_is_nothing_to_choose(tab, sandbox, shop) ->
     assert await tab.run("['merchant-orders', 'ledger'].every((id) => document.getElementById(id).hidden)")
 
 
-async def test_all_panels_show_the_chosen_seller(tab, sandbox, shop, other) -> None:
+async def test_all_panels_show_the_chosen_seller(tab, sandbox, shop, second_seller) -> None:
     """Orders, links, deliveries, merchant orders, the ledger, requests, faults, and the token to connect with."""
     sandbox.buyer.pay(await shop.order(external_reference="first-paid"))
     await shop.preference(external_reference="first-link")
     await open_dashboard(tab, sandbox)
     await tab.until(f"{ROWS}.includes('other-link') && {ROWS}.includes('first-link')")
-    await tab.until(f"{ROWS}.includes('Seller {other.user_id}')")
+    await tab.until(f"{ROWS}.includes('Seller {second_seller.user_id}')")
 
-    await choose(tab, "#seller", other.user_id)
+    await choose(tab, "#seller", second_seller.user_id)
     await tab.until(f"!{ROWS}.includes('first-')")
-    await tab.until(f"{ROWS}.includes('{other.access_token}')")
+    await tab.until(f"{ROWS}.includes('{second_seller.access_token}')")
     rows = await tab.run(ROWS)
     for words in ("other-paid", "other-waits", "other-link", "plans.search", "orders.paid", "Payment"):
         assert words in rows
     assert sandbox.access_token not in rows
-    assert str(other.user_id) == await tab.run("document.querySelector('#fault-tenant').value")
+    assert str(second_seller.user_id) == await tab.run("document.querySelector('#fault-tenant').value")
     await tab.until("document.querySelector('label[for=policy-page_size]').textContent.includes('chosen seller: 7')")
 
     await choose(tab, "#seller", sandbox.tenant.user_id)
@@ -77,14 +77,14 @@ async def test_all_panels_show_the_chosen_seller(tab, sandbox, shop, other) -> N
     assert [] == tab.problems
 
 
-async def test_what_happens_to_another_seller_is_not_shown(tab, sandbox, shop, other) -> None:
+async def test_what_happens_to_another_seller_is_not_shown(tab, sandbox, shop, second_seller) -> None:
     """No card, no row and no news of it comes, and none is lost when all sellers are shown again."""
     await open_dashboard(tab, sandbox)
-    await choose(tab, "#seller", other.user_id)
+    await choose(tab, "#seller", second_seller.user_id)
     await tab.until("document.querySelectorAll('.card').length === 1")
 
     await shop.order(external_reference="first-new")
-    async with PaymentsClient(other.access_token, base_url=sandbox.base_url) as client:
+    async with PaymentsClient(second_seller.access_token, base_url=sandbox.base_url) as client:
         await Shop(client).order(external_reference="other-new")
     await tab.until(f"{ROWS}.includes('other-new')")
     assert "first-new" not in await tab.run(ROWS)
@@ -94,19 +94,19 @@ async def test_what_happens_to_another_seller_is_not_shown(tab, sandbox, shop, o
     await tab.until(f"{ROWS}.includes('first-new') && {ROWS}.includes('other-new')")
 
 
-async def test_the_clock_of_the_chosen_seller_is_moved_alone(tab, sandbox, other) -> None:
+async def test_the_clock_of_the_chosen_seller_is_moved_alone(tab, sandbox, second_seller) -> None:
     """The panel shows their clock, and an order of theirs expires."""
     await open_dashboard(tab, sandbox)
-    await choose(tab, "#seller", other.user_id)
+    await choose(tab, "#seller", second_seller.user_id)
     await tab.until("document.querySelectorAll('.card').length === 1")
 
     await tab.click("[data-advance=PT15M]")
 
     await tab.until("document.querySelector('#settled-rows').textContent.includes('Expired')")
-    assert timedelta(minutes=15) == sandbox.now(other) - sandbox.clock.now()
-    assert f"{sandbox.now(other):%H:%M:%S}" == await text_of(tab, "#clock")
-    sandbox.advance(other, "PT1H")  # As a test does.
-    await tab.until(f"document.querySelector('#clock').textContent === '{sandbox.now(other):%H:%M:%S}'")
+    assert timedelta(minutes=15) == sandbox.now(second_seller) - sandbox.clock.now()
+    assert f"{sandbox.now(second_seller):%H:%M:%S}" == await text_of(tab, "#clock")
+    sandbox.advance(second_seller, "PT1H")  # As a test does.
+    await tab.until(f"document.querySelector('#clock').textContent === '{sandbox.now(second_seller):%H:%M:%S}'")
     await choose(tab, "#seller", "")
     await tab.until(f"document.querySelector('#clock').textContent === '{sandbox.clock.now():%H:%M:%S}'")
 
@@ -114,13 +114,13 @@ async def test_the_clock_of_the_chosen_seller_is_moved_alone(tab, sandbox, other
 async def test_a_new_seller_can_be_chosen(tab, sandbox) -> None:
     """Though nobody loads the page again; an example is theirs then."""
     await open_dashboard(tab, sandbox)
-    other = sandbox.create_tenant()
+    second_seller = sandbox.create_tenant()
 
-    await choose(tab, "#seller", other.user_id)
+    await choose(tab, "#seller", second_seller.user_id)
     await tab.click("[data-example]")
 
     await tab.until("document.querySelectorAll('.card').length === 1")
-    assert {other.user_id} == {entry.tenant for entry in sandbox.ledger()}
+    assert {second_seller.user_id} == {entry.tenant for entry in sandbox.ledger()}
 
 
 async def test_merchant_orders_and_the_ledger_follow_what_happens(tab, sandbox, shop) -> None:
@@ -194,7 +194,7 @@ async def test_the_form_knows_where_each_fault_can_happen(tab, sandbox) -> None:
     assert "*" == await tab.run("document.querySelector('#fault-operation').value")
 
 
-@pytest.mark.usefixtures("other")
+@pytest.mark.usefixtures("second_seller")
 @pytest.mark.parametrize(("width", "dark"), SCREENS.values(), ids=SCREENS)
 async def test_the_new_panels_fit_and_can_be_pressed(tab, sandbox, shop, width: int, dark: bool) -> None:
     """Also with large amounts and long names; no target is below 24 pixels."""

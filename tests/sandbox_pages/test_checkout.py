@@ -43,8 +43,8 @@ async def test_an_order_is_paid_by_a_form(shop, visitor, sandbox) -> None:
         ],
     )
     words = words_of(await visitor.get(f"/qr/{order.id}"))
-    for said in ("Breakfast", "ARS 12.50", "2 x ARS 4.50 ARS 9.00", "1 kg x ARS 3.50", "ticket-1", "POS001"):
-        assert said in words
+    for text in ("Breakfast", "ARS 12.50", "2 x ARS 4.50 ARS 9.00", "1 kg x ARS 3.50", "ticket-1", "POS001"):
+        assert text in words
 
     words = words_of(await visitor.send_form(payment_method="credit_card", installments="3"))
 
@@ -103,9 +103,9 @@ async def test_of_two_discounts_of_a_method_the_form_says_what_is_charged(shop, 
     """The contract forbids no second one: whichever counts, a buyer pays what the form says."""
     discounts = {"payment_methods": [{"type": "debit_card", "new_total_amount": each} for each in ("45.00", "40.00")]}
     order = await shop.order("50.00", discounts=discounts)
-    asked = re.search(r"Debit card (ARS [0-9.]+)", words_of(await visitor.get(f"/qr/{order.id}")))[1]
+    price = re.search(r"Debit card (ARS [0-9.]+)", words_of(await visitor.get(f"/qr/{order.id}")))[1]
 
-    assert f"Paid {asked}" in words_of(await visitor.send_form(payment_method="debit_card"))
+    assert f"Paid {price}" in words_of(await visitor.send_form(payment_method="debit_card"))
 
 
 async def test_a_declined_order_can_be_paid_after_all(shop, visitor) -> None:
@@ -188,10 +188,10 @@ async def test_a_preference_is_paid_at_its_init_point(shop, visitor) -> None:
         back_urls={"success": "https://shop.example.com/thanks?a=1&b=2"},
     )
     words = words_of(await visitor.get(path_of(preference)))
-    for said in ("LAMPS", "Lamp 2 x ARS 60.25 ARS 120.50", "Shipping ARS 10.00", "ARS 130.50", "Ana Souza"):
-        assert said in words
-    for said in ("ana@example.com", "basket-42", "Ring twice"):
-        assert said in words
+    for text in ("LAMPS", "Lamp 2 x ARS 60.25 ARS 120.50", "Shipping ARS 10.00", "ARS 130.50", "Ana Souza"):
+        assert text in words
+    for text in ("ana@example.com", "basket-42", "Ring twice"):
+        assert text in words
 
     page = await visitor.send_form()
 

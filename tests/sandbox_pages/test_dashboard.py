@@ -116,9 +116,9 @@ async def test_every_state_has_a_word_and_a_colour(static) -> None:
 
 async def test_script_and_style_agree_on_how_many_requests_are_shown(static) -> None:
     """The style hides what comes after them."""
-    shown = int(re.search(r"const SHOWN = (\d+);", static["requests.js"])[1])
+    limit = int(re.search(r"const SHOWN = (\d+);", static["requests.js"])[1])
 
-    assert f"nth-child(n + {shown + 1})" in static["dashboard.css"]
+    assert f"nth-child(n + {limit + 1})" in static["dashboard.css"]
 
 
 async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:
@@ -203,8 +203,8 @@ async def test_a_wrong_address_keeps_its_secrets(visitor) -> None:
     """It is among the requests, as one that no operation has, and without the credentials in it."""
     await visitor.get("/v2/orders?access_token=TEST-1", Accept="*/*")
 
-    seen = await visitor.get("/_sandbox/requests")
+    listing = await visitor.get("/_sandbox/requests")
 
-    assert '"path":"/v2/orders?access_token=***"' in seen
-    assert '"operation":null' in seen
-    assert '"status":404' in seen
+    assert '"path":"/v2/orders?access_token=***"' in listing
+    assert '"operation":null' in listing
+    assert '"status":404' in listing

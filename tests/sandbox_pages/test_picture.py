@@ -16,13 +16,13 @@ PICTURE = Path(__file__).parents[2] / "docs/dashboard.png"
 
 async def test_the_dashboard_shows_what_the_picture_shows(tab, sandbox, shop) -> None:
     """An order that waits with its code, others that were paid and refunded, the ledger, and a fault in force."""
-    made = [
+    orders = [
         await shop.order(amount, external_reference=f"table-{number}")
         for number, amount in enumerate(["18.00", "42.50", "7.25", "63.00"], start=1)
     ]
-    for order in made[:3]:
+    for order in orders[:3]:
         sandbox.buyer.pay(order)
-    await shop.client.orders.refund(made[0].id)
+    await shop.client.orders.refund(orders[0].id)
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1))
 
     await tab.look(1180, 1180)

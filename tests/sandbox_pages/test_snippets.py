@@ -108,9 +108,11 @@ async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> Non
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 async def test_a_command_has_the_key_of_an_operation_of_ones_own() -> None:
     """In the header that it declares, so that the sandbox does it again."""
-    mine = dataclasses.replace(OPERATIONS["wallet_payments.create"], name="my.create", path="/my", key_header="My-Key")
-    handlers = {mine: lambda context, request: {"id": context.key}}
-    body = msgspec.json.encode(mine.example).decode()
+    operation = dataclasses.replace(
+        OPERATIONS["wallet_payments.create"], name="my.create", path="/my", key_header="My-Key"
+    )
+    handlers = {operation: lambda context, request: {"id": context.key}}
+    body = msgspec.json.encode(operation.example).decode()
     async with Sandbox(handlers=handlers) as sandbox:
         headers = {"Authorization": f"Bearer {sandbox.access_token}", "My-Key": "k"}
         async with aiohttp.ClientSession(sandbox.base_url) as session:

@@ -31,8 +31,8 @@ async def test_a_plan_is_subscribed_to_at_its_init_point(sandbox, visitor, shop)
     """The page says what is charged how often; its button subscribes, and loading the response again does not."""
     path = make_plan(sandbox, back_url="https://shop.example.com/gym")
     page = await visitor.get(path)
-    for said in ("Gym", "30.00", "every 2 months, 6 times", f"Seller {sandbox.tenant.user_id}"):
-        assert said in page
+    for text in ("Gym", "30.00", "every 2 months, 6 times", f"Seller {sandbox.tenant.user_id}"):
+        assert text in page
     assert 0 == await subscriptions(shop)
 
     response = await subscribe(visitor, path)
@@ -60,7 +60,7 @@ async def test_the_page_says_what_has_become_of_it(sandbox, visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frequency", "repetitions", "trial", "said"),
+    ("frequency", "repetitions", "trial", "expected"),
     [
         ((1, "months"), None, None, "every month"),
         ((1, "months"), 1, (1, "months"), "every month, once, after a free month"),
@@ -69,7 +69,7 @@ async def test_the_page_says_what_has_become_of_it(sandbox, visitor) -> None:
         ((15, "days"), 2, (1, "days"), "every 15 days, 2 times, after a free day"),
     ],
 )
-async def test_how_often_is_said_as_people_say_it(sandbox, visitor, frequency, repetitions, trial, said) -> None:  # noqa: PLR0917
+async def test_how_often_is_said_as_people_say_it(sandbox, visitor, frequency, repetitions, trial, expected) -> None:  # noqa: PLR0917
     """One month is no "1 months", and what costs nothing is free."""
     names = ("frequency", "frequency_type")
     recurring = RecurringRequest(
@@ -81,7 +81,7 @@ async def test_how_often_is_said_as_people_say_it(sandbox, visitor, frequency, r
 
     page = await visitor.get(make_plan(sandbox, recurring=recurring))
 
-    assert f'<p class="quiet small">{said}</p>' in page
+    assert f'<p class="quiet small">{expected}</p>' in page
 
 
 @pytest.mark.parametrize("back_url", ["javascript:alert(1)", "shop"])

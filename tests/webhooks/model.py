@@ -96,7 +96,7 @@ class Modelled(Struct):
 
     def is_new(self, claim: Claim, state: str, updated: float) -> bool:
         """See `Store.is_new`."""
-        return all(state != known and updated >= before for known, before in self.fences)
+        return all(state != fenced and updated >= before for fenced, before in self.fences)
 
     def work(self, claim: Claim, state: str, updated: float) -> bool:
         """See `Store.work`."""
@@ -116,8 +116,8 @@ class Modelled(Struct):
 
     def fail(self, claim: Claim, states: list[str], now: float) -> None:
         """See `Store.fail`."""
-        known = {state for state, _ in self.fences}
-        if states and known.issuperset(states):
+        fenced = {state for state, _ in self.fences}
+        if states and fenced.issuperset(states):
             self.settle(claim, now)
         elif claim.owner == self.owner:
             self.owner, self.ready = "", now + 2.0 ** (self.attempt - 1)

@@ -246,12 +246,14 @@ class World:
         outcome = Counter(twice=len(sales) - len({sale[:2] for sale in sales}))
         async with PaymentsClient(self.sandbox.access_token, base_url=self.sandbox.base_url) as client:
             for order_id, answered in self.orders.items():
-                mine = [sale for sale in sales if sale[0] == order_id]
-                is_handled = state_of(await client.orders.get(order_id)) in [state for _, state, _ in mine]
+                order_sales = [sale for sale in sales if sale[0] == order_id]
+                is_handled = state_of(await client.orders.get(order_id)) in [state for _, state, _ in order_sales]
                 outcome["lost"] += not is_handled
                 outcome["acknowledged and lost"] += bool(answered and not is_handled)
                 outcome["healed"] += bool(is_handled and not answered)
-                outcome["stale"] += [updated for *_, updated in mine] != sorted(updated for *_, updated in mine)
+                outcome["stale"] += [updated for *_, updated in order_sales] != sorted(
+                    updated for *_, updated in order_sales
+                )
         outcome["forged"] = sum("FORGED" in sale[0] for sale in sales)
         return outcome, sales
 

@@ -683,13 +683,13 @@ def test_the_state_of_an_order_has_its_refunds() -> None:
     """Each refund with its status, in one order; of many refunds, a hash that changes with each."""
     refunds = [{"id": f"REF{number}", "status": "processed"} for number in range(100)]
     paid = order(status="processed", status_detail="accredited")
-    some = [
+    orders = [
         order(status="processed", status_detail="partially_refunded", transactions={"refunds": refunds[:number]})
         for number in (2, 20, 21)
     ]
 
     assert state_of(paid) == "processed/accredited"
-    assert state_of(some[0]) == "processed/partially_refunded,REF0=processed,REF1=processed"
-    assert len({len(state_of(order)) for order in some[1:]} | {64}) == 1
-    assert state_of(some[1]) != state_of(some[2])
+    assert state_of(orders[0]) == "processed/partially_refunded,REF0=processed,REF1=processed"
+    assert len({len(state_of(order)) for order in orders[1:]} | {64}) == 1
+    assert state_of(orders[1]) != state_of(orders[2])
     assert state_of(order()) == "None/None"

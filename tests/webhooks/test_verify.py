@@ -109,10 +109,10 @@ def test_each_secret_is_valid_during_a_rotation(secret: str) -> None:
     """A message that is signed with the old or the new secret, or with both, is verified."""
     webhook = Webhook.standard(SECRET, OLD_SECRET)
     fields = standard(secret=secret)
-    both = {**fields, "webhook-signature": "v1a,abc v1,AAAA " + fields["webhook-signature"]}
+    headers = {**fields, "webhook-signature": "v1a,abc v1,AAAA " + fields["webhook-signature"]}
 
     assert webhook.verify(fields, BODY).id == "ORD1"
-    assert webhook.verify(both, BODY).id == "ORD1"
+    assert webhook.verify(headers, BODY).id == "ORD1"
 
 
 @pytest.mark.parametrize("away", [timedelta(seconds=300), timedelta(seconds=-300)])
@@ -267,8 +267,8 @@ def test_no_secret_shows(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InvalidSignature) as caught:
         webhook.verify(standard(), BODY[:-1])
 
-    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
-    for text in (repr(webhook), shown, caplog.text):
+    traceback_text = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    for text in (repr(webhook), traceback_text, caplog.text):
         assert SECRET not in text
         assert "kkkk" not in text
     with pytest.raises(TypeError):
@@ -292,7 +292,7 @@ def test_no_rejected_secret_shows() -> None:
         with pytest.raises(PaymentsError) as caught:
             call()
         frames = traceback.walk_tb(caught.tb.tb_next.tb_next)  # Without those of this test.
-        shown = "".join(traceback.StackSummary.extract(frames, capture_locals=True).format())
-        assert " = " in shown
+        traceback_text = "".join(traceback.StackSummary.extract(frames, capture_locals=True).format())
+        assert " = " in traceback_text
         for text in (SECRET[6:], short[6:], repr(expected)[2:14]):
-            assert text not in shown
+            assert text not in traceback_text

@@ -50,11 +50,13 @@ def found(context: SellerContext, request: ParsedRequest[object]) -> Voucher:
 
 def redeem(context: SellerContext, request: ParsedRequest[RedemptionRequest]) -> Voucher:
     voucher = found(context, request)
-    left = (voucher.left or Decimal(0)) - request.body.amount
-    if left < 0:
+    remaining = (voucher.left or Decimal(0)) - request.body.amount
+    if remaining < 0:
         raise Rejected(409, "voucher_spent", details=(f"amount: {voucher.left} is left",))
     context.record("voucher_redeemed", id=voucher.id, order_id=voucher.id, amount=request.body.amount)
-    return context.put(VOUCHERS, replace(voucher, left=left, state=voucher.state if left else VoucherState.SPENT))
+    return context.put(
+        VOUCHERS, replace(voucher, left=remaining, state=voucher.state if remaining else VoucherState.SPENT)
+    )
 
 
 def search(context: SellerContext, request: ParsedRequest[None]) -> VoucherPage:
@@ -90,10 +92,10 @@ class FooSandbox(Sandbox):
 
     def verify(self, request: Request) -> str | None:
         """Return the token of the first seller, whose signature *request* has; `None` if it has none."""
-        given = request.headers.get("Authorization", "")
-        if not given.startswith("FOO "):
+        header = request.headers.get("Authorization", "")
+        if not header.startswith("FOO "):
             return None
         signed = HmacAuth(self.KEY_ID, self.SECRET).sign(request, float(request.headers.get("X-Foo-Time", 0)))
-        if not hmac.compare_digest(given, signed["Authorization"]):
+        if not hmac.compare_digest(header, signed["Authorization"]):
             raise Rejected(401, "bad_signature")
         return self.access_token
