@@ -150,8 +150,8 @@ def test_help_says_what_the_filters_mean(run):
     """In the words that an editor shows."""
     text = " ".join(run("merchant-orders", "search", "--help")[1].split())
 
-    assert "--status VALUE whether they are covered by payments, such as `closed` --" in text
-    assert "made at this moment or later; a timestamp such as 2026-01-31T09:30:00Z --" in text
+    assert "--status VALUE whether payments cover the order, such as `closed` --" in text
+    assert "created at this moment or later; a timestamp such as 2026-01-31T09:30:00Z --" in text
     assert "a filter" not in text
 
 
