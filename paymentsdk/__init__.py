@@ -4,8 +4,8 @@
     >>> async with PaymentsClient(access_token="...", base_url="http://127.0.0.1:8787") as client:
     ...     order = await client.orders.get("ORD01J67CQQH5904WDBVZEM4JMEP3")
 
-``paymentsdk.resources`` has the requests and responses of each resource, ``paymentsdk.sandbox`` the platform itself,
-for localhost, and ``paymentsdk.testing`` the tools for tests.
+``paymentsdk.resources`` has the requests and responses of each resource. ``paymentsdk.sandbox`` is the platform itself,
+for localhost. ``paymentsdk.testing`` has tools for tests.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ __all__ = [
     "__version__",
 ]
 
-#: Where the names above live; the others are errors. A module is imported when one of its names is first asked for: so
-#: ``import paymentsdk`` itself costs nothing, which matters to pytest, as it imports the plugin of every installed
-#: package, this one among them; and only who asks for a name whose module needs an extra has to have that.
+#: The module of each name above; names that are missing here are in `errors`. A module is imported when one of its
+#: names is first used, so ``import paymentsdk`` is fast. This matters to pytest, which imports the plugins of all
+#: installed packages. It also means that an extra is needed only by programs that use a name from its module.
 _HOMES = {
     "_auth.accounts": ("AccountResolver",),
     "_auth.database_stores": ("PostgresTokenStore", "SQLiteTokenStore"),
@@ -191,11 +191,11 @@ _HOMES = {
 }
 _MODULES = frozenset({"events", "journal", "resources", "sandbox", "testing"})
 
-# Silent until the program sets up logging.
+# The package logs nothing until the program sets up logging.
 logging.getLogger("paymentsdk").addHandler(logging.NullHandler())
 
 
-# Type checkers would take every name that is asked for, also one that is misspelt, for one that is here.
+# Type checkers do not see `__getattr__`: with it, they would accept every name, also a misspelt one.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

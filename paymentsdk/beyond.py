@@ -1,8 +1,8 @@
-"""Reads beyond the contract: platforms of this kind have them, and the contract does not show them.
+"""Reads that platforms of this kind usually offer, but that the contract does not have.
 
-Nothing here is a part of the contract, and nothing uses it unless you do. Find out whether your platform has a read
-before you rely on it. Call these operations with `client.call`, and walk the searches with a `Pager`. Their responses
-are the Structs of the contract. ``paymentsdk sandbox --beyond reads`` serves them.
+The SDK does not use them by itself. Find out whether your platform has a read before you rely on it. Call these
+operations with `client.call`, and walk the searches with a `Pager`. Their responses are Structs of the contract.
+``paymentsdk sandbox --beyond reads`` serves them.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class PaymentPage(ResponseStruct):
 
 
 class PaymentQuery(Position, total=False):
-    """What payments can be searched by, and the position of a page."""
+    """The filters of a search for payments, and the position of a page."""
 
     external_reference: str
-    """The integrator's own name for what was paid."""
+    """The integrator's own name for the sale."""
     status: str
-    """Their status, such as `approved`; any by default."""
+    """The status of the payments, such as `approved`; any by default."""
 
 
 class OrderPage(ResponseStruct):
@@ -87,24 +87,24 @@ class OrderPage(ResponseStruct):
 
 
 class OrderQuery(TypedDict, total=False):
-    """What orders can be searched by, and the number of a page."""
+    """The filters of a search for orders, and the number of a page."""
 
     begin_date: Required[Moment]
     """Created at this moment or later."""
     end_date: Required[Moment]
     """Created at this moment or earlier."""
     external_reference: str
-    """The integrator's own name for them."""
+    """The integrator's own name for the orders."""
     status: str
-    """Their status, such as `created`; any by default."""
+    """The status of the orders, such as `created`; any by default."""
     page: Annotated[int, Meta(ge=1)]
-    """The number of the page, from 1, the default."""
+    """The number of the page, from 1 (the default)."""
     page_size: Annotated[int, Meta(ge=1)]
-    """The most rows of a page; the platform may allow no more than 100."""
+    """The maximum rows of a page; the platform may allow at most 100."""
 
 
 def _get(name: str, path: str, summary: str, result: type[R]) -> Operation[None, R]:
-    """Return the operation that reads the thing whose id ends *path*."""
+    """Return the operation that reads a resource by the id at the end of *path*."""
     return Operation(
         name=name,
         method="GET",
@@ -154,7 +154,7 @@ SEARCH_ORDERS: Operation[None, OrderPage] = Operation(
     max_response=32 * MIB,
     errors=_SEARCH_ERRORS,
 )
-#: The search of payments comes before the get, which would take its path for that of a payment.
+#: `SEARCH_PAYMENTS` comes before `GET_PAYMENT`, whose path also matches that of the search.
 _IN_ORDER = (GET_CUSTOMER, GET_PREFERENCE, GET_MERCHANT_ORDER, SEARCH_PAYMENTS, GET_PAYMENT, SEARCH_ORDERS)
 OPERATIONS: Mapping[str, Operation[None, object]] = MappingProxyType({read.name: read for read in _IN_ORDER})
 
@@ -162,16 +162,17 @@ OPERATIONS: Mapping[str, Operation[None, object]] = MappingProxyType({read.name:
 async def find_order(
     client: Caller, record: Record, others: Callable[..., Awaitable[Sequence[Record]]]
 ) -> Order | None:
-    """Return the order that a journaled `orders.create` has made, paid or not; ``None`` unless that is certain.
+    """Return the order that a journaled `orders.create` has made, paid or not; ``None`` unless it is certain.
 
-    Pass it to `client.recover(look_up={"orders.create": find_order})`. It searches the orders of the seller by the
-    external reference, from the beginning of the record on. The order is certain if it is the only one, has the amount
-    of the record, was created while the record could be sent, and no other record of the seller has its reference.
+    Pass this function to `client.recover(look_up={"orders.create": find_order})`. It searches the seller's orders by
+    the external reference, created since the record began. An order is certain if the search finds no other, it has the
+    amount of the record, it was created while the record could be sent, and no other record of the seller has its
+    reference.
 
     Args:
-        client: Calls for the seller.
+        client: The client of the seller.
         record: The record of the write.
-        others: Returns the other records of the seller: see `Operation.look_up`.
+        others: A function that returns the other records of the seller: see `Operation.look_up`.
 
     Raises:
         PaymentsError: The search failed; the record stays open.
@@ -195,7 +196,7 @@ async def find_order(
     if len(orders) != 1 or not is_whole:
         return None
     (order,) = orders
-    # A platform that ignores a filter shows an order of another record.
+    # A platform that ignores a filter may return an order of another record.
     if order.created_date is None or not begin <= order.created_date <= end:
         return None
     is_same = (order.total_amount, order.external_reference) == (body.total_amount, reference)

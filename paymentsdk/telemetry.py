@@ -1,10 +1,10 @@
-"""Spans and metrics of a client's calls, with OpenTelemetry; comes with the extra `otel`.
+"""OpenTelemetry spans and metrics of a client's calls. Needs the extra `otel`.
 
     >>> from paymentsdk.telemetry import OpenTelemetryObserver
     >>> client = PaymentsClient(..., observers=[OpenTelemetryObserver()])
 
-Names and units are those of OpenTelemetry's conventions for HTTP clients; what those do not have begins with
-`paymentsdk.`. No span and no metric holds a credential, a query, or anything of a body.
+Names and units follow OpenTelemetry's conventions for HTTP clients. Other names begin with `paymentsdk.`. No span and
+no metric holds a credential, a query, or a part of a body.
 """
 
 from __future__ import annotations
@@ -35,55 +35,54 @@ from paymentsdk.journal._record import OPEN
 __all__ = ["OpenTelemetryObserver"]
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool]
-#: The same, for many spans and metrics.
+#: Attributes that many spans and metrics share.
 _Labels: TypeAlias = Mapping[str, str | int | float | bool]
-#: A span, what its context has to be left with, and the labels of its metrics.
+#: A span, the token that detaches its context, and the labels of its metrics.
 _Entered: TypeAlias = tuple[Span, Token[Context], _Labels]
 
-#: Seconds; those that the conventions advise for `http.client.request.duration`.
+#: Bucket boundaries in seconds, as the conventions advise them for `http.client.request.duration`.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _ERROR = 400
 _NO_ERRORS = (events.CallOutcome.SUCCEEDED, events.CallOutcome.CANCELLED)
 _NO_LABELS: _Labels = {}
-#: Where the host of a URL begins, or a character before that.
+#: The index at which the host of an https URL begins; in an http URL it begins one character earlier.
 _HOST = len("https://")
-#: Labels that are kept, of so many operations of so many accounts.
+#: The size of each cache of labels: one entry per operation and account.
 _MOST_KEPT = 1024
 
 
 class CountingTransport(Protocol):
-    """A transport that knows how many connections it has."""
+    """A transport that counts its connections."""
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open, in use or idle."""
+        """The number of open connections, in use or idle."""
         ...
 
 
 class OpenTelemetryObserver:
-    """Makes a span for each call, with a child for each attempt, and metrics.
+    """An observer that makes a span for each call, a child span for each attempt, and metrics.
 
-    The span of an attempt is of the kind `CLIENT`, is named by method and route (`GET /v1/orders/{order_id}`), and has
-    `http.request.method`, `http.request.resend_count`, `http.response.status_code`, `server.address`, `server.port`,
-    `url.full` without the query, `url.template` and `error.type`; that of a call is named by the operation
-    (`orders.get`). While they last they are the current spans, so that what else is instrumented, such as aiohttp, is
-    below them. Each attempt carries `traceparent`.
+    The span of an attempt is of the kind `CLIENT`, and is named by method and route (`GET /v1/orders/{order_id}`). It
+    has `http.request.method`, `http.request.resend_count`, `http.response.status_code`, `server.address`,
+    `server.port`, `url.full` without the query, `url.template` and `error.type`. The span of a call is named by the
+    operation (`orders.get`). Each is the current span while it lasts, so the spans of other instruments, such as
+    aiohttp's, become its children. The request of each attempt carries `traceparent`.
 
     Metrics: `http.client.request.duration`, `http.client.active_requests`, `http.client.open_connections` (with
     *transport*); `paymentsdk.call.duration`, `paymentsdk.queue.duration`, `paymentsdk.retries`,
     `paymentsdk.retry_budget`, `paymentsdk.token.refreshes`, `paymentsdk.token.reauthorizations_due`,
     `paymentsdk.journal.records_resolved`, `paymentsdk.journal.open_records` and `paymentsdk.journal.oldest_open_record`
-    (the last two after each recovery).
+    (the last two are set after each recovery).
 
-    One observer may serve any number of clients.
+    Several clients may share one observer.
 
     Args:
         tracer_provider: Makes the spans; the global one by default.
         meter_provider: Makes the metrics; the global one by default.
-        transport: Whose open connections are counted: an `AiohttpTransport` or `Http11Transport` that you give to the
-            client as well.
-        label_accounts: Label the metrics with the account, too: one time series more for each seller. Spans always
-            have it.
+        transport: The `AiohttpTransport` or `Http11Transport` of the client; its open connections are counted.
+        label_accounts: Also label the metrics with the account, which adds a time series for each seller. Spans always
+            have the account.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class OpenTelemetryObserver:
         self._propagator = TraceContextTextMapPropagator()
         self._label_accounts = label_accounts
         self._entered: dict[tuple[int, int], _Entered] = {}
-        #: The operations and accounts whose budget was not whole when it was last told.
+        #: The operations and accounts whose retry budget was below 1.0 at their last call.
         self._spent: set[tuple[str, str | None]] = set()
         self._make_instruments(metrics.get_meter("paymentsdk", __version__, meter_provider), transport)
 
@@ -108,10 +107,10 @@ class OpenTelemetryObserver:
 
         self._requests = seconds("http.client.request.duration", "Duration of attempts")
         self._calls = seconds("paymentsdk.call.duration", "Duration of calls, with their retries and waits")
-        self._queue = seconds("paymentsdk.queue.duration", "Time that attempts wait for their turn, of those that wait")
+        self._queue = seconds("paymentsdk.queue.duration", "Time that attempts wait for their turn, if they wait")
         self._active = meter.create_up_down_counter("http.client.active_requests", "{request}", "Attempts under way")
         self._retries = meter.create_counter("paymentsdk.retries", "{attempt}", "Attempts after the first of a call")
-        self._budget = meter.create_gauge("paymentsdk.retry_budget", "1", "What is left of the budget for retries")
+        self._budget = meter.create_gauge("paymentsdk.retry_budget", "1", "Remaining share of the retry budget")
         self._refreshes = meter.create_counter("paymentsdk.token.refreshes", "{refresh}", "Tokens that were refreshed")
         self._due = meter.create_counter(
             "paymentsdk.token.reauthorizations_due", "{call}", "Calls that found the refresh token spent"
@@ -152,7 +151,7 @@ class OpenTelemetryObserver:
                     self._open.set(event.count.get(state, 0), {"paymentsdk.record.state": state.value})
                 self._oldest.set(event.oldest or 0.0)
             case _:
-                pass  # `Throttled`: an attempt that goes has its wait, and a call that ends there ends.
+                pass  # `Throttled`: `AttemptStarted` has the wait, and `CallEnded` the end of the call.
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class OpenTelemetryObserver:
         operation = self._operation(event)
         self._calls.record(event.elapsed, {**operation, **attributes})
         budget, is_spent = (event.operation, event.account), event.retry_budget < 1.0
-        if is_spent or event.attempts > 1 or budget in self._spent:  # Nearly always it is whole, and was.
+        if is_spent or event.attempts > 1 or budget in self._spent:  # Most calls do not change the budget.
             self._budget.set(event.retry_budget, operation)
             (self._spent.add if is_spent else self._spent.discard)(budget)
         span, _ = self._leave(event, 0)
@@ -198,13 +197,13 @@ class OpenTelemetryObserver:
 
     def _attempt_ended(self, event: events.AttemptEnded) -> None:
         if not event.number:
-            return  # No request was made; the end of the call tells why.
+            return  # No request was made; `CallEnded` has the reason.
         span, request = self._leave(event, event.number)
         self._active.add(-1, request)
         attributes: _Attributes = {}
         if event.status is not None:
             attributes["http.response.status_code"] = event.status
-        cancelled = event.failure == CANCELLED  # By whoever has made the call: no fault of the platform.
+        cancelled = event.failure == CANCELLED  # The caller has cancelled the call: the platform is not at fault.
         if cancelled:
             attributes["error.type"] = "CancelledError"
         elif event.kind is not None:
@@ -218,14 +217,14 @@ class OpenTelemetryObserver:
                 attributes["paymentsdk.request_id"] = event.request_id
             span.set_attributes(attributes)
             if event.kind is not None and not cancelled:
-                # With a status code, that says it all.
+                # The status code already describes a rejection.
                 span.set_status(Status(StatusCode.ERROR, event.failure if event.status is None else None))
         span.end()
 
-    # --- what they have in common -------------------------------------------------------------------------------------
+    # --- calls and attempts -------------------------------------------------------------------------------------------
 
     def _enter(self, event: events.CallEvent, number: int, span: Span, labels: _Labels) -> Context:
-        """Make *span* the current one until it is left."""
+        """Make *span* the current span until `_leave`, and return its context."""
         entered = trace.set_span_in_context(span)
         self._entered[event.call, number] = span, context.attach(entered), labels
         return entered
@@ -236,26 +235,26 @@ class OpenTelemetryObserver:
         return span, labels
 
     def _label(self, event: events.Event) -> str | None:
-        """Return the account, if metrics have it."""
+        """Return the account, or `None` unless metrics are labelled with it."""
         return event.account if self._label_accounts else None
 
     def _operation(self, event: events.CallEvent | RecordResolved) -> _Labels:
         return _about(event.operation, self._label(event))
 
 
-# Attributes are made once for each operation, server and account: most of the cost of a span are its attributes.
+# Attributes are most of the cost of a span, so they are made once for each operation, server and account.
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _about(operation: str | None, account: str | None) -> _Labels:
-    """Return what the spans of a call and of its attempts have in common, and what the metrics are labelled with."""
+    """Return the attributes of a call and its attempts, which are also the labels of the metrics."""
     about = {"paymentsdk.operation": operation, "paymentsdk.account": account}
     return {name: value for name, value in about.items() if value is not None}
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _request(method: str, route: str, origin: str, account: str | None) -> _Labels:
-    """Return what the span and the metrics of an attempt have in common."""
+    """Return the attributes that the span and the metrics of an attempt share."""
     parts = urlsplit(origin)
     return {
         "http.request.method": method,
