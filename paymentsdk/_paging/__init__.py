@@ -1,1 +1,1 @@
-"""From the first row of a search to its last."""
+"""Walks over all pages of a search, the proof that no row is missing, and the export to files."""

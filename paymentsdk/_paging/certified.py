@@ -1,7 +1,7 @@
-"""`search(certify=True)`: all rows of one search, once `proof.py` has proved that there are no others.
+"""`search(certify=True)` returns all rows of a search once `proof.py` has proved that no row is missing.
 
-The rows of a window of creation that has ended can only become fewer, if nothing else that is searched for can change.
-Where rows can still join, only a single page that has all of them proves anything.
+If a search has a window of creation that has ended, and only filters by values that never change, its rows can only
+become fewer. If rows can still join the search, it is certified only by a single page with all of them.
 """
 
 from __future__ import annotations
@@ -35,36 +35,38 @@ if TYPE_CHECKING:
     from paymentsdk._codec.anomaly import Anomaly
     from paymentsdk._contract.operation import PageShape
 
-#: How often a search is walked before it is given up.
+#: Walks over a search before it is given up.
 TRIES = 5
-#: Later than any row, or longer ago.
+#: Milliseconds: a moment later than any row, or an age above that of any row.
 _EVER = 10**15
 
 
 def check_filters(shape: PageShape, filters: Mapping[str, object]) -> None:
-    """Reject filters under which rows can join the search, or leave it and come back.
+    """Reject filters that let rows join the search, or leave it and come back.
 
     Raises:
-        RequestInvalid: A filter can change, or the window of creation has no end; or the search is by cursor.
+        RequestInvalid: A filter is by a value that can change, the window of creation has no end, or the search is by
+            cursor.
     """
     if shape.cursor is not None:
-        raise RequestInvalid("certify", "cannot be kept in a search by cursor: walk it without")
+        raise RequestInvalid("certify", "is not available for a search by cursor: leave it out")
     if shape.created_until is None:
-        return  # Only a single page is certified, whatever was searched for.
+        return  # Only a single page is certified, so the filters do not matter.
     for name, value in filters.items():
         if value is not None and name not in shape.immutable and name != shape.created_until:
-            known = ", ".join(sorted({*shape.immutable, shape.created_until}))
-            raise RequestInvalid(f"$query.{name}", f"can change, so nothing is certain; what cannot: {known}")
+            names = ", ".join(sorted({*shape.immutable, shape.created_until}))
+            reason = f"can change, so the search cannot be certified; filters that cannot change: {names}"
+            raise RequestInvalid(f"$query.{name}", reason)
     if filters.get(shape.created_until) is None:
-        raise RequestInvalid(f"$query.{shape.created_until}", "is needed: without it, rows join while they are read")
+        raise RequestInvalid(f"$query.{shape.created_until}", "is needed: without it, rows can join during the walk")
 
 
 class CertifiedSearch:
-    """One search, and its rows as they come.
+    """A search that has to be certified.
 
     Args:
-        shape: Names the filter that ends a window of creation, and the filters by what never changes about a row.
-        filters: What is searched for.
+        shape: Names the filter that ends the window of creation, and the filters by values that never change.
+        filters: The filters of the search.
         fetch: Fetches the page at an offset.
     """
 
@@ -73,11 +75,11 @@ class CertifiedSearch:
     ) -> None:
         self._shape = shape
         self._fetch = fetch
-        #: The member of a row that says when it was made.
+        #: The member of a row that has its date of creation.
         self._date = (shape.created_until or "").removesuffix("_to")
         self._since = plain_moment(filters.get(f"{self._date}_from"))
         self._until = plain_moment(filters.get(shape.created_until or ""))
-        #: What every row has to show, if it shows it.
+        #: The members that every row must have with this value, unless the row leaves them out.
         self._fixed = {name: filters[name] for name in shape.immutable & filters.keys()}
         self._rows: list[object] = []
         self.anomalies: list[Anomaly] = []
@@ -86,7 +88,7 @@ class CertifiedSearch:
         """Return all rows.
 
         Raises:
-            Incomplete: The platform's count does not prove that these are all.
+            Incomplete: The platform's totals do not prove that no row is missing.
         """
         window = Window(
             0 if self._since is None else milliseconds(in_utc(self._since)),
@@ -121,25 +123,25 @@ class CertifiedSearch:
         )
 
     def _objection(self, rows: Sequence[object], anomalies: Sequence[Anomaly], *, is_whole: bool) -> str | None:
-        """Return what *rows* show that was not asked for, or lack; `None` if nothing speaks against them."""
+        """Return why *rows* cannot be rows of this search, or prove nothing; `None` if they can."""
         uncertain = uncertainty(anomalies, self._date)
         for row in rows:
             for name, value in self._fixed.items():
-                shown = getattr(row, name, None)
-                # Capitals are told apart by some platforms, and numbers have no zeros in front.
-                if shown and _comparable(shown) != _comparable(value):
-                    return f"a row has {name} {shown!r}, which was not asked for: the response is to another query"
+                member = getattr(row, name, None)
+                # Some platforms ignore case, and an id that is a number loses its leading zeros.
+                if member and _comparable(member) != _comparable(value):
+                    return f"a row has {name} {member!r}, which was not asked for: the response is to another query"
             date = getattr(row, self._date, None) if self._date else None
-            if not isinstance(date, datetime) or date.year == 1:  # The year 1 is the platform's word for no date.
+            if not isinstance(date, datetime) or date.year == 1:  # The platform writes a date in year 1 for no date.
                 if self._date and not is_whole:
-                    return "a row has no date, so it may be younger than its window, and others can join"
+                    return "a row has no date: it may be younger than its window, so other rows can still join"
                 continue
             slack, moment = MILLISECOND + (uncertain if date.tzinfo else FARTHEST_ZONE), in_utc(date)
             begin, end = in_utc(self._since or EPOCH) - slack, in_utc(self._until or moment) + slack
             if not begin <= moment <= end:
                 return (
                     f"a row has {self._date} {date.isoformat()}, which was not asked for: the response is to another "
-                    "query, or the date filter is not exact, which paymentsdk.reconcile.walk finds out"
+                    "query, or the date filter is not exact; paymentsdk.reconcile.walk finds out which"
                 )
         return None
 

@@ -1,22 +1,22 @@
-"""The rules of a walk from the first row of a search to its last.
+"""The rules of a walk by offset from the first row of a search to its last.
 
-A walk goes on by the number of rows that came, never by the number that was asked for, since a platform may give
-fewer. It ends when it has reached the total, or where the platform says that nothing comes next. An empty page is the
-end, too, and `Incomplete` if it comes before the total. When the total falls between two pages, the rows behind have
-moved up by at most the difference. So the walk goes back that far. For example, with pages of 100:
+A walk moves on by the number of rows that were received, because a platform may return fewer rows than requested. The
+walk ends when it has reached the total, or when the platform says that there is no next page. An empty page is the end,
+too; if it comes before the total, the walk raises `Incomplete`. When the total falls between two pages, the rows behind
+have moved up by at most the difference, so the walk goes back by as many rows. An example with pages of 100:
 
-    offset  total   what is known then
-    0       250     the rows 0 to 99 have been seen: the frontier is 100
+    offset  total   what the walk knows afterwards
+    0       250     rows 0 to 99 have been seen: the frontier is 100
     100     248     two rows have vanished, perhaps before 100: only 98 are certain, and this page may begin with the
-                    former row 102; the walk goes back to 96, since as many may vanish meanwhile
+                    former row 102; the walk goes back to 96, because two more may vanish before the next page
     96      248     the rows up to 196 have been seen
     196     248     the frontier is 248, which is the end
 
-With `overlap=`, each page begins that many rows earlier, so that rows are found that slide while the total stays.
+With `overlap=`, each page begins that many rows earlier. This finds rows that slide while the total stays the same.
 """
 
-# Without `from __future__ import annotations`: since Python 3.14, the names in the text of an inherited annotation are
-# looked up where the heir stands, and those of `Position` stand in the module of the resource.
+# This file has no `from __future__ import annotations`: since Python 3.14, inherited annotations that are texts are
+# resolved in the module of the subclass. The names in `Position` are not defined in the modules of the resources.
 from collections.abc import Sequence
 from typing import Annotated, Self, TypedDict
 
@@ -27,99 +27,99 @@ from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk.errors import PaginationStalled
 
-#: The last row that can be asked for: up to here every JSON reader counts exactly.
+#: The largest offset of a query: every JSON reader is exact up to this number.
 LARGEST_OFFSET = 2**53
-#: Pages in a row with nothing new after which a walk gives up.
+#: A walk gives up after this many consecutive pages without a new row.
 MOST_STALE_PAGES = 100
-#: Pages after which a walk gives up in any case.
+#: A walk gives up after this many pages.
 MOST_PAGES = 1_000_000
 
 
 class Position(TypedDict, total=False):
-    """Where a page begins, and how many rows it may have, as the query says it."""
+    """The members of a query that say where a page begins and how many rows it may have."""
 
     offset: Annotated[int, Meta(ge=0)]
     limit: Annotated[int, Meta(ge=1)]
 
 
 class PageSummary(Struct, frozen=True, kw_only=True):
-    """The facts of a page that decide where a walk goes on."""
+    """The facts of a page that decide where a walk continues."""
 
     ids: tuple[object, ...] = ()
-    """The ids of its rows; ``None`` for a row without one."""
+    """The ids of the rows; ``None`` for a row without an id."""
     dropped: int = 0
-    """How many of its entries were no rows."""
+    """The number of entries that could not be read as rows."""
     total: int | None = None
-    """How many rows the search has, if the platform says so."""
+    """The number of rows that the search has, if the platform says so."""
     proposed: int | None = None
-    """Where the next page begins, if the platform says so."""
+    """The offset of the next page, if the platform says so."""
     next_cursor: object = None
     """The cursor of the next page, in a search by cursor."""
     has_new_rows: bool = True
-    """Whether one of the rows was on no page before."""
+    """Whether the page has a row that was on no earlier page."""
     new_rows: int = 0
-    """How many rows were on no page before; rows without an id count each time."""
+    """The number of rows that were on no earlier page; rows without an id always count."""
 
     @property
     def received(self) -> int:
-        """How far it reaches: the platform counts entries that are no rows in its offsets too."""
+        """The number of entries, with those that could not be read: the platform counts them in its offsets."""
         return len(self.ids) + self.dropped
 
-    def missing(self, offset: int, known: int | None) -> int | None:
-        """Return the total before which a page at *offset* is empty; `None` if it has rows, or is the end.
+    def missing(self, offset: int, previous_total: int | None) -> int | None:
+        """Return the total that an empty page at *offset* does not reach; `None` if it has rows, or is the end.
 
-        An earlier page's total, *known*, counts only where this one gives none: a search that changes while it is
-        walked has another at every page.
+        The *previous_total* of an earlier page counts only if this page has no total: a search that changes during the
+        walk may have a different total on every page.
         """
-        total = known if self.total is None else self.total
+        total = previous_total if self.total is None else self.total
         return None if self.received or total is None or offset >= total else total
 
 
 def dropped_entries(anomalies: Sequence[Anomaly], place: str) -> int:
-    """Return how many entries of the list at *place*, such as ``$.results``, were dropped as no rows.
+    """Return how many entries of the list at *place*, such as ``$.results``, could not be read as rows.
 
-    The platform counts them in its offsets. Entries of other lists, such as filters beside the rows, are no rows:
-    counted, they would have the walk pass rows by.
+    The platform counts them in its offsets. Dropped entries of other lists do not count: otherwise the walk would skip
+    rows.
     """
     paths = (anomaly.path for anomaly in anomalies if anomaly.dropped)
     return sum(path.endswith("]") and path.rpartition("[")[0] == place for path in paths)
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
-    """Where a walk stands before a page."""
+    """The position of a walk by offset before its next page."""
 
     offset: int
-    """Where the page begins."""
+    """The offset of the next page."""
     frontier: int
-    """All rows before it have been seen, wherever they have shifted."""
+    """The walk has seen all rows before this offset, even if rows have shifted."""
     total: int | None = None
-    """How many rows the search had when it was last said."""
+    """The number of rows of the search, as the platform last said it."""
     overlap: int = 0
     """Rows to read again at every page."""
     size: int = 0
-    """Rows of a page; 0 as long as nobody knows."""
+    """Rows of a page; 0 before the first page."""
     count: int = 0
     """Pages so far."""
     stale: int = 0
-    """How many of them, the last ones in a row, had nothing new."""
+    """How many of the latest pages had no new row."""
     last: PageSummary = PageSummary()
-    """The page before."""
+    """The previous page."""
 
     @classmethod
     def begin(cls, start: ResumePoint, overlap: int) -> Self:
-        """Return where a walk from *start* stands that reads *overlap* rows again at every page, and before *start*."""
+        """Return the position of a new walk that reads *overlap* rows again at every page and before *start*."""
         return cls(offset=max(0, start - overlap), frontier=int(start), total=start.total, overlap=overlap)
 
     @property
     def resume_point(self) -> ResumePoint:
-        """Where another walk can go on."""
+        """The point from which another walk can continue."""
         return ResumePoint(self.offset, self.total)
 
     def advance(self, page: PageSummary, *, looks_ahead: bool = False) -> Self | None:
-        """Return where the walk stands after *page*; ``None`` if that was the last.
+        """Return the position after *page*; ``None`` if it was the last.
 
-        With *looks_ahead*, pages behind it are under way that begin where those of one size end: the size is that of
-        *page* then, and not that of the first.
+        With *looks_ahead*, later pages are already being fetched, at offsets that assume pages of one size. Then the
+        size of *page* counts, instead of that of the first page.
 
         Raises:
             PaginationStalled: The platform repeats itself.
@@ -135,13 +135,13 @@ class Cursor(Struct, frozen=True, kw_only=True):
         )
         certain = max(0, self.frontier - vanished - self.overlap)
         if vanished and self.offset > certain:
-            # Rows have shifted from behind this page to before it, or may have: fetch again from where everything has
-            # been seen. The same page can come there, if rows go on shifting.
+            # Rows may have shifted from behind this page to before it, so the walk goes back to the last certain row.
+            # `last` is reset because the same page is allowed there, if more rows shift.
             margin = self.overlap + min(vanished, self.size // 4)
             return replace(walk, offset=max(0, certain - margin), frontier=certain, last=PageSummary())
         frontier = max(self.frontier - vanished, self.offset + page.received)
-        # Where there is no total, or the walk is beyond it, only an explicit 0 or an empty page is the end: a total
-        # that is too low must not cut a list short in silence.
+        # Without a total, or beyond it, only an explicit 0 or an empty page is the end: a total that is too low must
+        # not silently cut a list short.
         total_holds = page.total is not None and frontier <= page.total
         is_last = frontier == page.total if total_holds else page.proposed == 0
         if is_last or not page.received:
@@ -151,9 +151,9 @@ class Cursor(Struct, frozen=True, kw_only=True):
         return replace(walk, offset=max(reached - self.overlap, self.offset + 1), frontier=frontier, size=size)
 
     def _guard(self, page: PageSummary) -> None:
-        """Raise rather than go in a circle."""
-        # Rows that appear or vanish in front can bring the same ones again, but then the total is another. What is left
-        # of two pages that overlap can be the same where entries were dropped.
+        """Raise if the walk is going in a circle."""
+        # The same rows may come again if rows appear or vanish before them, but then the total changes. Two pages that
+        # overlap may also show the same ids after entries were dropped.
         is_same = page.ids == self.last.ids and not page.dropped
         if is_same and any(page.ids) and page.total in (None, self.total):
             raise PaginationStalled("the platform sent the same page twice")

@@ -1,7 +1,7 @@
-"""A search as a file: Parquet, CSV or JSON lines, as a whole or not at all.
+"""The export of a search to a Parquet, CSV or JSON lines file, which is written whole or not at all.
 
 Parquet and CSV have the columns that the Struct of a row declares. JSON lines has the entries as the platform sent
-them, so a walk for it carries the bytes of each entry along with its row.
+them, so the walk keeps the bytes of each entry together with its row.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 _Write: TypeAlias = Callable[[Sequence[object]], None]
 #: Changes a page of a shape before the walk takes it.
 PageChange: TypeAlias = "Callable[[PageShape, Result[object]], Result[object]]"
-#: Brings a value into the form that pyarrow takes.
+#: Converts a value to the form that pyarrow accepts.
 _Convert: TypeAlias = Callable[[Any], object]
 
 PARQUET, CSV, JSON_LINES = ".parquet", ".csv", ".jsonl"
-#: Rows that are written at once: a row group of Parquet.
+#: Rows per write, which are a row group of Parquet.
 _BATCH = 10_000
-#: Digits of an amount, and how many of them are decimals: more than any currency has.
+#: Digits of an amount, and how many of them are decimals. No currency has more.
 _DIGITS, _DECIMALS = 36, 18
-#: What a spreadsheet takes for the beginning of a formula.
+#: Characters that begin a formula in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -67,12 +67,12 @@ async def write_pages(
     pages: AsyncIterator[P],
     progress: Callable[[P], None] | None,
 ) -> int:
-    """Write the rows of *pages* to *path*, as a whole or not at all, and return how many there are.
+    """Write the rows of *pages* to *path*, whole or not at all, and return their number.
 
     Raises:
         ImportError: pyarrow is not installed.
         OSError: The file cannot be written.
-        RequestInvalid: The rows are no Structs, so that they have no columns.
+        RequestInvalid: The rows are not Structs, so they have no columns.
         ValueError: A value does not fit its column.
     """
     number, batch = 0, list[object]()
@@ -87,7 +87,7 @@ async def write_pages(
             if progress is not None:
                 progress(_without_entries(page))
         await in_thread(write, batch)
-        await in_thread(stack.pop_all().close)  # It waits for the disk.
+        await in_thread(stack.pop_all().close)  # Closing the file waits for the disk.
     return number
 
 
@@ -115,7 +115,7 @@ def _opened(path: Path, operation: Operation[None, object]) -> Iterator[_Write]:
 
 
 class SentRow(Struct, frozen=True):
-    """A row, and the entry of the page as the platform sent it. It has the members of the row."""
+    """A row together with its entry as the platform sent it. It has all members of the row."""
 
     row: object
     entry: bytes
@@ -125,10 +125,10 @@ class SentRow(Struct, frozen=True):
 
 
 def page_change(path: str | PathLike[str]) -> PageChange | None:
-    """Return what puts a `SentRow` in the place of each row of a page, if the format of *path* has entries as sent.
+    """Return the function that turns each row of a page into a `SentRow`; `None` if the format does not need it.
 
     Raises:
-        RequestInvalid: The suffix of *path* names no format.
+        RequestInvalid: The suffix of *path* is not one of the formats.
     """
     return _with_entries if _suffix(path) == JSON_LINES else None
 
@@ -142,7 +142,7 @@ def _with_entries(shape: PageShape, result: Result[object]) -> Result[object]:
     for name in place.split(".")[1:]:
         part = msgspec.json.decode(part, type=dict[str, Raw])[name]
     dropped = {anomaly.path for anomaly in result.anomalies if anomaly.dropped}
-    # An object in place of the list is its only row.
+    # If the platform sent an object instead of a list, the object is the only row.
     entries = [part] if bytes(part).startswith(b"{") else msgspec.json.decode(part, type=list[Raw])
     sent: list[bytes] = [bytes(entry) for i, entry in enumerate(entries) if f"{place}[{i}]" not in dropped]
     sent_rows = tuple([SentRow(row, entry) for row, entry in zip(rows, sent, strict=True)])
@@ -150,12 +150,12 @@ def _with_entries(shape: PageShape, result: Result[object]) -> Result[object]:
 
 
 def _without_entries(page: P) -> P:
-    """Return *page* with the rows themselves, as whoever reads it knows them."""
+    """Return *page* with plain rows instead of `SentRow`, for the caller's `progress`."""
     rows = tuple([row.row if isinstance(row, SentRow) else row for row in page.items])
     return cast("P", structs.replace(cast("Struct", page), items=rows))
 
 
-def _replaced(value: Any, path: Sequence[str], rows: object) -> object:  # noqa: ANN401 - a page of anybody's
+def _replaced(value: Any, path: Sequence[str], rows: object) -> object:  # noqa: ANN401 - a page of any type
     name, below = path[0], path[1:]
     return structs.replace(value, **{name: _replaced(getattr(value, name), below, rows) if below else rows})
 
@@ -171,11 +171,11 @@ class _Column(NamedTuple):
     """A column of Parquet or CSV."""
 
     name: str
-    """The place of the member in a row, by its names in JSON: `payment.id`."""
+    """The path of the member in a row, by its JSON names, such as `payment.id`."""
     read: Callable[[object], object]
-    """Returns its value in a row."""
+    """Returns the value of the column in a row."""
     kinds: Sequence[inspect.Type]
-    """What a value may be, besides null."""
+    """The types of its values, besides null."""
 
 
 def _columns_of(operation: Operation[None, object]) -> Iterator[_Column]:
@@ -186,14 +186,14 @@ def _columns_of(operation: Operation[None, object]) -> Iterator[_Column]:
 
 
 def _columns(struct: type, name: str, path: str, above: tuple[type, ...]) -> Iterator[_Column]:
-    """Yield the columns of *struct*, and of the Structs in it; of one that holds itself, only the first."""
+    """Yield the columns of *struct* and of the Structs in it. A Struct inside itself is one column."""
     for member in _members(struct):
         kinds, place, attribute = _kinds(member.type), name + member.encode_name, path + member.name
-        inner = kinds[0].cls if len(kinds) == 1 and isinstance(kinds[0], inspect.StructType) else None
-        if inner is None or inner in (*above, struct):
+        nested = kinds[0].cls if len(kinds) == 1 and isinstance(kinds[0], inspect.StructType) else None
+        if nested is None or nested in (*above, struct):
             yield _Column(place, reader(attribute), kinds)
         else:
-            yield from _columns(inner, f"{place}.", f"{attribute}.", (*above, struct))
+            yield from _columns(nested, f"{place}.", f"{attribute}.", (*above, struct))
 
 
 def _members(struct: type) -> tuple[inspect.Field, ...]:
@@ -206,7 +206,7 @@ def _kinds(info: inspect.Type) -> list[inspect.Type]:
 
 
 def csv_field(value: object) -> object:
-    """Return *value* as a field of a CSV file. A text that a spreadsheet would take for a formula begins with `'`."""
+    """Return *value* as a field of a CSV file; text that looks like a formula to a spreadsheet gets a leading `'`."""
     match value:
         case Decimal():
             return f"{value:f}"
@@ -219,7 +219,7 @@ def csv_field(value: object) -> object:
 
 
 def _text(value: object) -> str | None:
-    """Return *value* as text: lists and objects as JSON, with amounts as strings."""
+    """Return *value* as text. Lists and objects become JSON with amounts as strings."""
     plain = msgspec.to_builtins(value)
     return plain if plain is None or isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
@@ -231,7 +231,7 @@ def _import_parquet() -> Any:  # noqa: ANN401 - type checkers run without the ex
     """Return `pyarrow.parquet`.
 
     Raises:
-        ImportError: It is not installed; the message says how to get it.
+        ImportError: It is not installed; the message says how to install it.
     """
     try:
         return import_module("pyarrow.parquet")
@@ -240,7 +240,7 @@ def _import_parquet() -> Any:  # noqa: ANN401 - type checkers run without the ex
 
 
 class _Tables:
-    """Makes tables of rows, with *columns*."""
+    """Makes Arrow tables with *columns* from rows."""
 
     def __init__(self, columns: Sequence[_Column]) -> None:
         self._pa: Any = import_module("pyarrow")
@@ -276,7 +276,7 @@ class _Tables:
         return True
 
     def _type_of(self, kinds: Sequence[inspect.Type], above: tuple[type, ...]) -> tuple[Any, _Convert]:
-        """Return the type of a column whose values are of *kinds*, and what brings a value into its form."""
+        """Return the type of a column whose values are of *kinds*, and the function that converts its values."""
         pa = self._pa
         scalars = {
             inspect.DecimalType: pa.decimal128(_DIGITS, _DECIMALS),

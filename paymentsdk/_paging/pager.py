@@ -1,8 +1,7 @@
-"""A search as its pages and rows: fetched when they are needed, or ahead, and shared by the tasks that read them.
+"""The pager, which fetches the pages of a search on demand or ahead, and shares them among the tasks that read them.
 
-`cursor.py` decides where the next page begins and when the last one has come, and `sequence.py` does so for pages that
-are asked for by a number or a cursor. `certified.py` reads all rows of a search with `certify=True`. Rows that were
-seen shortly before, as far as their ids tell, are left out.
+`cursor.py` decides where the next page begins and which page is the last; `sequence.py` does so for pages by number or
+cursor. `certified.py` reads all rows of a search with `certify=True`. Rows whose ids came recently are left out.
 """
 
 import asyncio
@@ -33,37 +32,38 @@ if TYPE_CHECKING:
     from paymentsdk._paging.export import PageChange
 
 T = TypeVar("T")
-#: Fetches the page at an offset, of a number or behind a cursor.
+#: Fetches the page at an offset, page number or cursor.
 Fetch = Callable[[object], "Coroutine[object, object, Result[object]]"]
 
 MOST_PREFETCH = 64
-#: How many ids of past rows a walk remembers, to leave out what it sees twice. It bounds the memory of a long walk.
+#: The number of ids that a walk remembers to recognise repeated rows; it bounds the memory of a long walk.
 REMEMBERED = 10_000
 
 
 class WalkOptions(TypedDict, total=False):
-    """How a search is walked."""
+    """The options of a walk over a search."""
 
     page_size: int | None
-    """Rows to ask for per page, 1 to 1,000,000; the platform's own number by default. It may give fewer."""
+    """Rows to request per page, 1 to 1,000,000; by default, the platform decides. It may return fewer."""
     start: int | None
-    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk. By page number, it is the
-    number of the first page, from 1, and needs *page_size*; a search by cursor always begins at its first page."""
+    """The offset of the first row, 0 to 2**53, such as the `resume_point` of an earlier walk. In a search by page
+    number, it is the number of the first page, from 1, and needs *page_size*. A search by cursor always begins at its
+    first page."""
     prefetch: int
-    """Pages in flight or waiting, 1 to 64. With 1, the default, and always with *overlap* or *certify*, a page is
-    fetched when the page before is used up: while pages wait, more rows could slide than are read again. So is each
-    page of a search by cursor, which the page before names."""
+    """Pages in flight or waiting, 1 to 64; 1 by default. With 1, a page is fetched when the previous page is used up.
+    The walk always does so with *overlap* or *certify*, because more rows could slide while pages wait. A search by
+    cursor always does so, because each page has the cursor of the next."""
     overlap: int
-    """Rows to read again at every page, and before *start*, in a search by offset; fewer than the rows of a page, and
-    0 by default. It finds rows that slide over a page's edge when as many vanish as appear; without it, a walk notices
+    """Rows to read again at every page and before *start*, in a search by offset; 0 by default, and less than the rows
+    of a page. It finds rows that slide over a page's edge when as many vanish as appear. Without it, a walk notices
     only a total that falls."""
     certify: bool
-    """Return rows only once the platform's own count proves that these are all, on one `Page`; `False` by default. If
-    that cannot be proved in 5 tries, raise `Incomplete`. A search with a window of creation needs an end of it, and no
-    filter by what can change, such as `status`. On several pages, it is certified only if that end was 15 minutes ago
-    or earlier, and each row has a date. Any other search is certified only if all its rows are on one page. A search of
-    1,000 rows or more is never certified: `paymentsdk.reconcile.walk` certifies larger ones. By page number, only a
-    single page is certified; a search by cursor is rejected."""
+    """Return the rows, as one `Page`, only after the platform's totals prove that no row is missing; `False` by
+    default. If 5 tries cannot prove it, raise `Incomplete`. A search with a window of creation needs the end of the
+    window, and no filter by values that can change, such as `status`. Several pages are certified only if the window
+    ended at least 15 minutes ago and each row has a date. Any other search, and a search by page number, is certified
+    only if all its rows are on one page. A search of 1,000 rows or more is never certified:
+    `paymentsdk.reconcile.walk` certifies larger ones. A search by cursor is rejected."""
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
@@ -72,45 +72,45 @@ class Page(Struct, Generic[T], frozen=True, kw_only=True):
     items: tuple[T, ...]
     """The rows, without those that the walk has seen before."""
     total: int | None
-    """How many rows the search has, if the platform says so; it may change from page to page."""
+    """The number of rows that the search has, if the platform says so; it may change from page to page."""
     offset: int
-    """Where the page began, in rows; by page number or cursor, how many rows this walk has seen before it."""
+    """The offset of the page, in rows. By page number or cursor: the rows that this walk has seen before the page."""
     resume_point: ResumePoint | None
-    """Pass it to `search(start=)` to go on after this page; `None` after the last, and in a search by cursor."""
+    """Pass it to `search(start=)` to continue after this page; `None` after the last page and in a search by cursor."""
     anomalies: tuple[Anomaly, ...] = ()
-    """What in the response did not follow the contract."""
+    """The parts of the response that did not follow the contract."""
 
 
 class Pager(Generic[T]):
-    """A search that fetches its pages as they are needed. Each ``async for`` starts a new walk.
+    """A search that fetches its pages on demand. Each ``async for`` starts a new walk.
 
-    A walk that fails raises; it never ends early. A walk that comes to an empty page before the total of that page, or
-    before the last known total if that page gives none, raises `Incomplete`. If the total falls, the walk goes back by
-    as many rows. Rows that slide while the total stays are found with `overlap=` or `certify=True`.
+    A walk that fails raises an error; it never just ends early. An empty page before the total raises `Incomplete`. If
+    an empty page has no total, the last known total counts. If the total falls, the walk goes back by as many rows.
+    Rows that slide while the total stays are found with `overlap=` or `certify=True`.
 
-    All pages are of one seller: if a token names another seller than the first token, the walk raises `RequestInvalid`
-    before it is sent. Pass the error's ``resume_point`` to ``search(start=)`` to go on from there. If rows have
-    vanished meanwhile, the rows behind them have moved up, so the walk begins that many rows earlier. Some rows may
-    then come twice: recognise them by their ids.
+    All pages are of one seller: if a later token belongs to another seller than the first token, the walk raises
+    `RequestInvalid` and does not send the later token. To continue after an error, pass its ``resume_point`` to
+    ``search(start=)``. If rows have vanished meanwhile, the rows behind them have moved up, so the new walk begins that
+    many rows earlier. Some rows may then come twice: recognise them by their ids.
 
-    Several tasks may share the iterator of one walk: each row goes to one of them, and a failure to all, once every row
-    before it has been handed out. If the iterator is closed before its end, the next request for a row raises
+    Several tasks may share the iterator of one walk. Each row goes to one of them. A failure goes to all, after every
+    row before it has been delivered. If the iterator is closed before its end, the next request for a row raises
     `ClientClosed`.
 
     Args:
-        engine: Makes the calls; a client is one.
+        engine: Makes the calls; a client is accepted, too.
         operation: The search.
-        page_size: See `WalkOptions`, as for the next three.
+        page_size: Rows per page. `WalkOptions` describes this and the next four arguments.
         start: Where the walk begins.
-        prefetch: How far it looks ahead.
-        overlap: How many rows it reads again.
-        certify: Whether it has to prove that it is whole.
-        **filters: What is searched for.
+        prefetch: Pages to fetch ahead.
+        overlap: Rows to read again at every page.
+        certify: Whether the walk has to prove that no row is missing.
+        **filters: The filters of the search.
 
     Raises:
         RequestInvalid: An option is out of bounds, a filter is unknown, empty or of the wrong type, or *operation* is
-            not a search, or has placeholders in its path. With *certify*: a filter can change, the end of the window is
-            missing, or the walk does not begin at the first row.
+            not a search, or has placeholders in its path. With *certify*: a filter is by a value that can change, the
+            end of the window is missing, or the walk does not begin at the first row.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Pager(Generic[T]):
             check_within("start", start or first, first, first)
 
         def walk(engine: "Engine", *, change: "PageChange | None" = None) -> Pages[T]:
-            # All pages are of one seller: a token of another, put into the store meanwhile, would mix their rows.
+            # A token of another seller may come into the store during the walk, and would mix the rows of both.
             caller = engine.for_one_seller()
 
             async def fetch(offset: object) -> "Result[object]":
@@ -173,7 +173,7 @@ class Pager(Generic[T]):
         return Items(self.pages())
 
     def pages(self) -> "Pages[T]":
-        """Walk page by page."""
+        """Start a walk, and return its pages."""
         return self._walk(self._engine)
 
     def _copy(self, engine: "Engine") -> Self:
@@ -184,7 +184,7 @@ class Pager(Generic[T]):
     async def first(self) -> T | None:
         """Return the first row, or ``None`` if the search has none.
 
-        Makes one call; more only if the entries on the first page are no rows, and others follow.
+        Makes one call, or more if the first page has only entries that cannot be read as rows.
         """
         return await anext(aiter(self), None)
 
@@ -193,7 +193,7 @@ class Pager(Generic[T]):
 
         Raises:
             Incomplete: A page before the total was empty.
-            PaymentsError: A page could not be had. Nothing is returned then: a short list would look like a whole one.
+            PaymentsError: A page could not be read. No rows are returned, because a short list would look complete.
         """
         if limit is not None:
             check_within("limit", limit, 0, LARGEST_OFFSET)
@@ -209,20 +209,20 @@ class Pager(Generic[T]):
         return rows
 
     async def export(self, path: str | PathLike[str], *, progress: Callable[[Page[T]], None] | None = None) -> int:
-        """Write all rows to a file, as a whole or not at all, and return how many there are.
+        """Write all rows to a file, whole or not at all, and return their number.
 
-        A `.parquet` or `.csv` file has a column for each declared member, such as `payment.id`; members that are not
-        declared are left out. A `.jsonl` file has a line for each row, with all members as the platform sent them.
-        Parquet has DECIMAL(36, 18), timestamps in UTC, ids as text, and lists. CSV has lists as JSON.
+        A `.parquet` or `.csv` file has a column for each declared member, such as `payment.id`; undeclared members are
+        left out. A `.jsonl` file has a line for each row, with all members as the platform sent them. Parquet stores
+        amounts as DECIMAL(36, 18), timestamps in UTC, ids as text, and lists. CSV stores lists as JSON.
 
         Args:
-            path: The file; one that exists is replaced.
-            progress: Called with each page; its `anomalies` say what could not be read.
+            path: The file; an existing file is replaced.
+            progress: Called with each page. The page's `anomalies` list the values that could not be read.
 
         Raises:
             RequestInvalid: *path* has another suffix, or no member of a row is declared.
             ImportError: Parquet needs the extra `export`.
-            ValueError: A value does not fit its column in Parquet; the error names the row and the column.
+            ValueError: A value does not fit its column in Parquet. The error names the row and the column.
         """
         from paymentsdk._paging.export import page_change, write_pages  # most programs do not need it
 
@@ -239,20 +239,20 @@ class Items(AsyncIterator[T]):
         self._pages = pages
         self._page: deque[T] = deque()
         self._turn = asyncio.Lock()
-        #: Whether it was closed while it had rows that nobody had taken.
+        #: Whether it was closed before all rows of a page were delivered.
         self._cut = False
 
     async def __anext__(self) -> T:
         if not self._page:
             async with self._turn:
-                while not self._page:  # Another task may have got the page while this one waited.
+                while not self._page:  # Another task may have fetched the page while this one waited.
                     if self._cut:
                         raise _closed(self._pages)
                     self._page.extend((await self._pages.__anext__()).items)
         return self._page.popleft()
 
     async def aclose(self) -> None:
-        """End the walk, and the fetches that are under way."""
+        """End the walk and the fetches in flight."""
         if self._page:
             self._cut = True
             self._page.clear()
@@ -260,7 +260,7 @@ class Items(AsyncIterator[T]):
 
 
 class Pages(AsyncIterator[Page[T]]):
-    """The pages of a walk. Leaving it, by ``break`` or by an error, cancels the fetches that are under way."""
+    """The pages of a walk. Leaving the loop by ``break`` or by an error cancels the fetches in flight."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class Pages(AsyncIterator[Page[T]]):
         certified: CertifiedSearch | None,
     ) -> None:
         self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
-        #: Fetches that were cancelled, and may not have ended yet.
+        #: Fetches that were cancelled but may still be running.
         self._cancelled: list[asyncio.Task[Result[object]]] = []
         self._fetch = fetch
         #: The search.
@@ -281,15 +281,15 @@ class Pages(AsyncIterator[Page[T]]):
         #: The name of its seller.
         self.account = account
         self._prefetch = prefetch
-        #: Reads all rows, if they have to be certified.
+        #: Reads all rows if they have to be certified.
         self._certified = certified
-        #: Where it stands; ``None`` after the last page.
+        #: The position of the walk; ``None`` after the last page.
         self._cursor: Place | None = begin
-        #: The ids of the last rows, the oldest first.
+        #: The ids of the latest rows, the oldest first.
         self._seen: OrderedDict[object, None] = OrderedDict()
-        #: The rows of the last page, if none has an id.
+        #: The rows of the last page, if no row has an id.
         self._nameless: tuple[T, ...] = ()
-        #: How many rows it has returned.
+        #: The number of rows that were returned.
         self._returned = 0
         self._turn = asyncio.Lock()
         self._failure: PaymentsError | None = None
@@ -312,28 +312,28 @@ class Pages(AsyncIterator[Page[T]]):
             error.operation, error.account = self.operation.name, self.account
             if error.resume_point is None:
                 error.resume_point = cursor.resume_point
-            # Whoever asks next must not take it for the end.
+            # The next request must raise the error again, and not look like the end.
             self._failure = copy(error)
             self._cancel_prefetch()
             await wait_for_end(self._cancelled)
             raise
         except BaseException:
-            # Cancelled, or worse: the fetches ahead must not outlive the walk.
+            # After a cancellation, too, no fetch may outlive the walk.
             self._cancel_prefetch()
             raise
 
     async def aclose(self) -> None:
-        """End the walk, and wait until the fetches ahead are gone. Closing twice is allowed."""
+        """End the walk, and wait until the fetches ahead have ended. Closing twice is allowed."""
         if self._cursor is not None and self._failure is None:
-            # Another task may read it as well, and must not take this for its end, now or when it next asks.
+            # Another task that reads the walk gets an error, so that it does not see this as the end of the search.
             self._failure = _closed(self)
             self._failure.resume_point = self._cursor.resume_point
         self._cancel_prefetch()
         await wait_for_end(self._cancelled)
 
     def __del__(self) -> None:
-        # `break` does not close an async iterator; its tasks must not go on fetching. Nobody knows in which thread the
-        # last reference goes, nor when: a loop that is closed has no more turn for them.
+        # `break` does not close an async iterator, but its tasks must stop. The last reference may go in any thread,
+        # and after the loop was closed.
         with suppress(RuntimeError):
             loop = self._ahead[0][1].get_loop() if self._ahead else None
             if loop is None or loop.is_closed() or loop is running_loop():
@@ -353,7 +353,7 @@ class Pages(AsyncIterator[Page[T]]):
         self._cancelled = [task for task in (*self._cancelled, *tasks) if not task.done()]
 
     async def _take(self, cursor: Place) -> "Result[object]":
-        """Return the page where *cursor* stands, which may have been asked for already, and ask for those behind it."""
+        """Return the page at *cursor*, which may have been requested already, and request the pages behind it."""
         if self._ahead and self._ahead[0][0] != cursor.offset:
             self._cancel_prefetch()
         if self._prefetch == 1 or isinstance(cursor, CursorPage) or not cursor.size:
@@ -369,12 +369,12 @@ class Pages(AsyncIterator[Page[T]]):
         return result
 
     def _check_open(self) -> None:
-        """Fail again if the walk has failed, or another task has closed it."""
+        """Raise the error of the walk if it has failed or another task has closed it."""
         if self._failure is not None:
             raise copy(self._failure)
 
     def _prefetch_pages(self, cursor: Cursor | NumberedPage) -> None:
-        """Keep ``prefetch`` pages in flight or waiting, none of them beyond the total."""
+        """Keep ``prefetch`` pages in flight or waiting, but request no page beyond the total."""
         if isinstance(cursor, NumberedPage):
             stride, end = 1, 1 - (-(cursor.total or 0) // cursor.size)
         else:
@@ -393,10 +393,10 @@ class Pages(AsyncIterator[Page[T]]):
         return Page(items=rows, total=len(rows), offset=0, resume_point=None, anomalies=tuple(certified.anomalies))
 
     def _accept(self, cursor: Place, result: "Result[object]") -> Page[T]:
-        """Take a page into the walk.
+        """Add a page to the walk, and return what the caller gets of it.
 
         Raises:
-            Incomplete: The page is empty, and before the total; or it is the only one of its search, and not all.
+            Incomplete: The page is empty before the total, or the search has only one page and not all rows are on it.
             PaginationStalled: The platform repeats itself, or its cursor cannot be read.
         """
         shape = cast("PageShape", self.operation.page)
@@ -433,15 +433,15 @@ class Pages(AsyncIterator[Page[T]]):
         if shape.position_in(self.operation.query) is None:
             following = None
             if total is not None and total > page.received:
-                reason = "the search has no filter offset, so that it shows one page"
+                reason = "the search has no filter offset, so only its first page can be read"
                 raise Incomplete(0, total, ResumePoint(0, total), reason)
         if following is None and missing is not None:
             raise Incomplete(self._returned, missing, ResumePoint(cursor.resume_point or 0, missing), reason)
         if following is None or following.size != cursor.size:
-            # Pages ahead begin where those of the old size would have ended, or behind the last one. Whoever asks next
-            # waits until they are gone: here, a cancellation of the wait would take the page along.
+            # The pages ahead begin at wrong offsets, or behind the last page. The next request waits until they have
+            # ended: if the wait were here, a cancellation would lose this page.
             self._cancel_prefetch()
-        # Nothing can fail from here on: the page is taken.
+        # From here on nothing can fail, so no page is lost.
         self._remember(ids)
         self._nameless = () if any(ids) else rows
         self._returned += len(fresh)
@@ -450,7 +450,7 @@ class Pages(AsyncIterator[Page[T]]):
         return Page(items=fresh, total=total, offset=row, resume_point=point, anomalies=anomalies)
 
     def _remember(self, ids: tuple[object, ...]) -> None:
-        """Remember *ids* in place of the oldest."""
+        """Add *ids* to those that were seen, and forget the oldest."""
         for row_id in ids:
             if row_id is not None and row_id not in self._seen:
                 self._seen[row_id] = None

@@ -1,21 +1,23 @@
-"""The proof that every row of a window of time was seen. `search(certify=True)` and a reconciliation both use it.
+"""The proof that a walk has seen every row of a window of time.
 
-Windows are half-open and partition time, so a row is in exactly one, whatever the platform does at the ends of a range:
-a reconciliation asks for one grain more on both sides, and leaves out the rows outside of the window.
+`search(certify=True)` and a reconciliation use the same proof. Windows are half-open and partition time, so each row is
+in exactly one window. Platforms treat the ends of a range differently. So a reconciliation requests one grain more on
+both sides, and leaves out the rows outside of the window.
 
-Let U be the distinct ids that were seen since a walk began, and T the total of its first page. The rows of a window
-that has settled can only become fewer, so U is a part of the T rows that there were when the walk began. If U has T
-ids, no row is missing, whatever the order of the rows, and however they moved or vanished meanwhile. Walks add up: U is
-counted from the first page of each. A single page that has as many rows as its total is whole, settled or not.
+Let U be the distinct ids that were seen since a walk began, and T the total of its first page. The rows of a settled
+window can only become fewer, so U is a subset of the T rows at the beginning of the walk. If U has T ids, no row is
+missing. The order of the rows does not matter, and rows may move or vanish during the walk. Several walks over a window
+add up: U is counted from the first page of each. A single page that has as many rows as its total is whole, settled or
+not.
 
-A page with a row that contradicts the query is the response to another query, and proves nothing. Neither does a total
-of `Rules.max_window` or more: some platforms stop counting.
+A page with a row that contradicts the query is the response to another query, and proves nothing. A total of
+`Rules.max_window` or more proves nothing either, because some platforms stop counting.
 
-All of this takes for granted that the date filter finds rows by the date that they show. A platform that drops the
-milliseconds of a bound, or reads it in another zone, has rows that no window shows, and every total agrees. So a
-reconciliation proves the filter first, with `prove`: it takes rows of each account that were found without the filter,
-and asks for the millisecond of each, widened by one grain, as it asks for every window later. The earliest and the
-latest row are always among them: a filter that reads bounds in its own zone has a summer and a winter.
+The proof assumes that the date filter finds rows by the date that they show. If a platform drops the milliseconds of a
+bound, or reads it in another zone, some rows are in no window although every total agrees. So a reconciliation first
+proves the filter, with `prove`. It takes rows of each account that were found without the filter. For each, it requests
+the row's own millisecond, widened by one grain, as later for every window. The earliest and the latest row are always
+among them, because a filter that reads bounds in its own zone may differ between summer and winter.
 """
 
 from __future__ import annotations
@@ -32,84 +34,76 @@ from paymentsdk._codec.anomaly import MOST_REPORTS, Anomaly
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
-#: How late a row may appear in a window that has ended.
+#: A row may appear in a window until this long after its end.
 SETTLING_TIME = timedelta(minutes=15)
-#: Below it, a moment is the platform's word for no date at all: the year 1, in any zone.
+#: An earlier date means that the row has no date: platforms write the year 1, in any zone.
 NO_DATE = datetime(1, 1, 3, tzinfo=UTC)
-#: How far off a date may be that came without a zone, and was read as UTC.
+#: A date without a zone is read as UTC, and may be wrong by this much.
 FARTHEST_ZONE = timedelta(hours=14)
-#: How often a window is split because it could not be certified, and not because it shows too many rows: a platform
-#: whose totals are always wrong would otherwise be asked about every millisecond.
+#: A window is split at most this often because it could not be certified. Without this bound, a platform whose totals
+#: are always wrong would get a query for every millisecond.
 MOST_DOUBTS = 10
-#: Pages that are asked for at once in any case.
+#: The minimum of pages that are requested at the same time.
 _PAGES_AT_ONCE = 4
-#: Milliseconds that a walk may take before the oldest rows of its window age out of the search.
+#: Milliseconds that a walk may take before the oldest rows of its window become too old for the search.
 AGEING = 60_000
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What a walk assumes about the platform, and how hard it tries."""
-
+    """The assumptions of a walk about the platform, and its limits."""
     grain: int = 1
-    """Milliseconds: the date filter is known to be exact to this."""
-
+    """The date filter is known to be exact to this number of milliseconds."""
     lag: int = SETTLING_TIME // MILLISECOND
-    """Milliseconds after which no further row appears in a window that has ended."""
-
+    """Milliseconds after the end of a window until no further row appears in it."""
     max_window: int = 1_000
-    """Only a total below this is believed."""
-
+    """Only lower totals are trusted."""
     tries: int = 20
-    """Walks over a window before it is given up; a half of it where it was split in doubt, a third the next time."""
-
+    """Walks over a window before it is given up. A window that was split in doubt gets half as many, after two such
+    splits a third, and so on."""
     horizon: int = 90 * 86_400_000
-    """Milliseconds: the search does not show older rows."""
-
+    """Milliseconds; the search does not show older rows."""
     splits: bool = True
-    """Whether smaller windows may be walked in place of a window."""
+    """Whether a window may be split into smaller windows."""
 
 
 class Window(Struct, frozen=True, order=True):
     """A window of time, in milliseconds since 1970."""
-
     begin: int
-    """Its first millisecond."""
-
+    """The first millisecond of the window."""
     end: int
-    """The first millisecond behind it."""
-
+    """The first millisecond after the window."""
     doubts: int = 0
-    """How often it was split because it could not be certified."""
+    """How often the window was split because it could not be certified."""
 
     def asked(self, grain: int) -> tuple[int, int]:
-        """Return the range to ask for, of which either end may be included or not."""
+        """Return the range to request; the platform may include or exclude either end."""
         return self.begin - grain, self.end + grain
 
     def is_settled(self, rules: Rules, now: int) -> bool:
-        """Whether no further row can appear in the range that is asked for."""
+        """Return whether no further row can appear in the requested range."""
         return self.end <= settled_until(rules, now)
 
     def pieces(self, rules: Rules, now: int, total: int, received: int) -> list[Window]:
-        """Return the windows to walk in place of this one; none if it cannot be split, or that was tried enough.
+        """Return smaller windows that replace this one; an empty list if it cannot be split, or was split too often.
 
-        A settled part is cut off from the rest. Otherwise, the halves are halved at once as often as the *total*
-        says, and the rows *received* where it has to come as one page: a call for each level of the tree would bring
-        nothing.
+        A settled part is cut off from the rest. Otherwise the number of pieces follows from the *total*, and from the
+        rows *received* if each piece has to fit on one page. Splitting in one step saves the calls for windows that are
+        certainly too large.
         """
         settled = settled_until(rules, now)
         width, count, is_small = self.end - self.begin, 2, total < rules.max_window
         room = received if is_small else rules.max_window
-        # Not a sliver: a window that ends now has another at every call.
+        # Cut only if the settled part is at least half. A window that ends now would have another sliver at every call.
         if self.begin + width // 2 < settled < self.end:
             return self._cut([settled], self.doubts)
         if not room:
-            return []  # It shows none of its rows: smaller windows would show no more.
+            return []  # The window shows no rows, so smaller windows would show no rows either.
         while count * room * 3 < total * 4 and width >= 4 * count * rules.grain:
             count *= 2
         return self._parted(rules, count, doubts=self.doubts + (is_small or not received))
 
     def halves(self, rules: Rules) -> list[Window]:
-        """Return two windows to walk in place of one that could not be certified; none if that was tried enough."""
+        """Return two halves that replace a window that could not be certified; an empty list after too many splits."""
         return self._parted(rules, 2, doubts=self.doubts + 1)
 
     def _parted(self, rules: Rules, count: int, doubts: int) -> list[Window]:
@@ -118,7 +112,7 @@ class Window(Struct, frozen=True, order=True):
         return self.slices(count, doubts)
 
     def slices(self, count: int, doubts: int = 0) -> list[Window]:
-        """Return *count* windows of equal width in place of this one."""
+        """Return *count* windows of equal width that replace this one."""
         width = self.end - self.begin
         return self._cut([self.begin + width * i // count for i in range(1, count)], doubts)
 
@@ -127,17 +121,18 @@ class Window(Struct, frozen=True, order=True):
 
 
 def settled_until(rules: Rules, now: int) -> int:
-    """Return where windows have to end in which no further row can appear.
+    """Return the latest end of a window in which no further row can appear.
 
-    A grain more is asked for, and a filter that cuts dates down to a grain shows another.
+    One grain is subtracted because the query is wider by a grain. Another is subtracted because a filter that rounds
+    dates down to a grain shows one grain more.
     """
     return now - rules.lag - 2 * rules.grain
 
 
-def remaining(whole: Window, done: Iterable[Window]) -> list[Window]:
-    """Return the windows of *whole* that are not in *done*, which do not overlap."""
+def remaining(whole: Window, finished: Iterable[Window]) -> list[Window]:
+    """Return the windows of *whole* that no *finished* window covers; the finished windows do not overlap."""
     windows, begin = [], whole.begin
-    for window in sorted(done):
+    for window in sorted(finished):
         if begin < window.begin:
             windows.append(Window(begin, window.begin))
         begin = max(begin, window.end)
@@ -155,7 +150,10 @@ def moment_of(number: int) -> datetime:
 
 
 def uncertainty(anomalies: Sequence[Anomaly], member: str) -> timedelta:
-    """Return how far a date *member* may be off in the rows of a page with *anomalies*, of which many are not named."""
+    """Return by how much a date *member* may be wrong in the rows of a page with *anomalies*.
+
+    Beyond `MOST_REPORTS` anomalies not all are named, so every date may be wrong.
+    """
     is_repaired = any(anomaly.path.endswith(f"].{member}") and anomaly.path.count("[") == 1 for anomaly in anomalies)
     return FARTHEST_ZONE if is_repaired or len(anomalies) > MOST_REPORTS else timedelta(0)
 
@@ -165,32 +163,25 @@ def uncertainty(anomalies: Sequence[Anomaly], member: str) -> timedelta:
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One page of a window, as the platform showed it at one moment."""
-
     ids: tuple[str | None, ...]
-    """The ids of its rows, as text; ``None`` for a row without one."""
-
+    """The ids of the rows, as text; ``None`` for a row without an id."""
     places: Sequence[int]
-    """Where the rows are kept, in the same order."""
-
+    """The indexes of the rows in the caller's storage, in the same order."""
     total: int | None
-    """How many rows the window has, as this page says."""
-
+    """The number of rows in the window, as this page says."""
     now: int
     """The platform's time, in milliseconds since 1970."""
-
     received: int
-    """How far it reaches: entries that were no rows count in offsets, too."""
-
+    """The number of entries; those that could not be read as rows count, because offsets count them."""
     span: tuple[int, int] | None = None
-    """The earliest and the latest date of its rows, in milliseconds since 1970; ``None`` if they have none."""
-
+    """The earliest and the latest date of the rows, in milliseconds since 1970; ``None`` if no row has a date."""
     objection: str | None = None
-    """Why its reader does not take it for a page of this query."""
+    """Why the reader rejects this as a page of the query; ``None`` if it does not."""
 
     def objection_to(self, window: Window, grain: int) -> str | None:
-        """Return why this is no page of *window*; ``None`` if its rows can be those.
+        """Return why this cannot be a page of *window*; ``None`` if it can.
 
-        A filter that cuts dates down to a *grain* shows up to one more on both sides than it is asked for.
+        A filter that rounds dates down to a *grain* shows up to one grain more on both sides than requested.
         """
         begin, end = window.asked(2 * grain)
         if self.span is None or (begin <= self.span[0] and self.span[1] < end):
@@ -198,30 +189,26 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return "a page has a row of another date than was asked for"
 
     def is_atomic(self, rules: Rules) -> bool:
-        """Whether it is a first page with all rows that there were at its moment."""
+        """Return whether this first page has all rows of the window at its moment."""
         is_believed = self.total is not None and self.total < rules.max_window
         return is_believed and len(self.ids) == self.received == self.total == len(set(self.ids) - {None})
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The result for a window: it is whole, but for a `reason` against it, or `pieces` are to be walked instead."""
-
+    """The result for a window. It is whole unless it has a `reason`, or `pieces` to walk instead."""
     at: int
-    """The moment that it speaks of, in milliseconds since 1970."""
-
+    """The moment for which the verdict holds, in milliseconds since 1970."""
     places: Sequence[int] = ()
-    """Where its rows are that were seen, and some from just outside of it."""
-
+    """The indexes of the seen rows in the caller's storage. Some rows are from just outside of the window."""
     total: int | None = None
-    """How many rows there should be, as its last first page says."""
-
+    """The expected number of rows, as the first page of the last walk says."""
     reason: str | None = None
-    """Why it was given up: there may be other rows."""
-
+    """Why the window was given up, so that rows may be missing."""
     pieces: Sequence[Window] = ()
+    """The windows to walk instead of this one."""
 
 
-#: Fetches the pages at some offsets; ``None`` for an offset that the platform rejects.
+#: Fetches the pages at some offsets, with ``None`` for an offset that the platform rejects.
 Ask: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[Snapshot | None]]]
 
 
@@ -229,37 +216,37 @@ class Count:
     """The distinct ids of a window, counted from the first page of each walk."""
 
     def __init__(self) -> None:
-        #: The total of the first page of each walk; ``None`` if the walk cannot certify.
+        #: The total of the first page of each walk; ``None`` if the walk cannot certify the window.
         self._totals: list[int | None] = []
-        #: The ids that were seen last in each walk.
+        #: For each walk, the ids that no later walk has seen.
         self._seen: list[set[str | None]] = []
 
     def begin(self, total: int | None) -> None:
-        """Begin a walk whose first page says *total*."""
+        """Begin a walk whose first page has this *total*."""
         self._totals.append(total)
         self._seen.append(set())
 
     def see(self, ids: Collection[str | None], total: int | None) -> None:
-        """Count the *ids* of a page that says *total*."""
+        """Count the *ids* of a page with this *total*."""
         *earlier, latest = self._seen
         latest.update(ids)
-        for seen in earlier:
-            seen.difference_update(ids)
+        for walk_ids in earlier:
+            walk_ids.difference_update(ids)
         if None in latest:
-            # It may be one of those counted, or another.
+            # A row without an id may be a row that was counted, or another.
             latest.discard(None)
             total = None
-        # A walk that began with fewer rows certifies nothing any more: a row has joined, or a total was wrong.
+        # A walk with a lower first total can no longer certify: a row has joined, or a total was wrong.
         for walk, first in enumerate(self._totals):
             if total is None or (first is not None and first < total):
                 self._totals[walk] = None
 
     def void(self) -> None:
-        """Let no walk certify that has begun before."""
+        """Make all walks so far unable to certify."""
         self._totals = [None] * len(self._totals)
 
     def certified(self) -> set[str | None] | None:
-        """Return the ids seen since the last walk since whose first page every row was; ``None`` if there is none."""
+        """Return the ids seen since the first page of a walk, if they are as many as its total; ``None`` otherwise."""
         number = 0
         for walk in reversed(range(len(self._seen))):
             number += len(self._seen[walk])
@@ -269,14 +256,14 @@ class Count:
 
 
 class Examination:
-    """Walks one window until it is certified, is to be split, or is given up."""
+    """Walks one window until it is certified, split or given up."""
 
     def __init__(self, window: Window, rules: Rules, ask: Ask) -> None:
         self._window = window
         self._rules = rules
         self._ask = ask
         self._count = Count()
-        #: Where the row of each id is.
+        #: The index of the row of each id.
         self._places: dict[str | None, int] = {}
         self._reason = "the platform rejects the query"
 
@@ -298,18 +285,18 @@ class Examination:
                 self._reason = "it does not fit on one page, and rows can still join it"
                 continue
             self._reason = "as many rows as the total says were never seen"
-            known = len(self._places)
+            count_before = len(self._places)
             ids = await self._walk(first)
             if ids is not None:
                 return Verdict(places=[place for row_id, place in self._places.items() if row_id in ids], at=now)
-            # Nothing new behind the first page: there may be a largest offset, which smaller windows do not reach.
-            is_stuck = first.received < len(self._places) == known
+            # No new rows came after the first page: the platform may have a largest offset. Smaller windows stay below.
+            is_stuck = first.received < len(self._places) == count_before
             if rules.splits and is_stuck and (pieces := window.halves(rules)):
                 return Verdict(pieces=pieces, at=now)
         return Verdict(places=list(self._places.values()), total=total, at=now, reason=self._reason)
 
     def _is_answer(self, page: Snapshot) -> bool:
-        """Return whether *page* can be of this window. Otherwise, no walk that has begun certifies anything."""
+        """Return whether *page* can be a page of this window. If not, all walks so far can no longer certify."""
         objection = page.objection_to(self._window, self._rules.grain)
         if objection is not None:
             self._count.void()
@@ -317,7 +304,7 @@ class Examination:
         return objection is None
 
     def _verdict_of(self, first: Snapshot) -> Verdict | None:
-        """Judge the window by its first page alone; ``None`` if it has to be walked."""
+        """Return the verdict of the first page alone; ``None`` if the window has to be walked."""
         window, rules, total, now = self._window, self._rules, first.total, first.now
         shown_since = now - rules.horizon
         if window.begin < shown_since:
@@ -341,15 +328,16 @@ class Examination:
         return Verdict(places=first.places, total=first.total, at=first.now, reason=reason)
 
     async def _walk(self, first: Snapshot) -> set[str | None] | None:
-        """Walk from the page *first* on; return the ids of all rows, if every row was seen.
+        """Walk from the page *first* on, and return the ids of all rows; ``None`` if some were not seen.
 
-        Other pages are asked for at once. A page that is shorter than the first leaves a gap, which is asked for next.
+        The other pages are requested at the same time. A page that is shorter than the first leaves a gap, which is
+        requested next.
         """
         self._count.begin(first.total)
         total = first.total or 0
         offsets: Sequence[int] = [0]
         pages: Sequence[Snapshot | None] = [first]
-        shown: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         while True:
             for offset, page in zip(offsets, pages, strict=True):
                 if page is None or not self._is_answer(page):
@@ -358,45 +346,43 @@ class Examination:
                 self._places.update(zip(page.ids, page.places, strict=True))
                 if (ids := self._count.certified()) is not None:
                     return ids
-                shown.append((offset, offset + page.received))
+                ranges.append((offset, offset + page.received))
                 if page.total is None or page.total > total:
-                    # No walk that has begun before this page can be certified any more.
+                    # No walk so far can certify the window any more.
                     return None
             if not any(page.received for page in pages if page):
                 return None
-            # No more pages than have come: a total may be far too high.
-            offsets = [*islice(_gaps(shown, total, first.received or total), max(_PAGES_AT_ONCE, len(shown)))]
+            # The number of pages at most doubles per step, because a total may be far too high.
+            offsets = [*islice(_gaps(ranges, total, first.received or total), max(_PAGES_AT_ONCE, len(ranges)))]
             if not offsets:
                 return None
             pages = await self._ask(offsets)
 
 
-def _gaps(shown: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
-    """Yield the offsets of pages of *step* rows that would show what is not *shown*."""
+def _gaps(ranges: list[tuple[int, int]], total: int, step: int) -> Iterator[int]:
+    """Yield the offsets of pages of *step* rows that cover the rows between *ranges*, up to *total*."""
     reached = 0
-    for begin, end in (*sorted(shown), (total, total)):
+    for begin, end in (*sorted(ranges), (total, total)):
         yield from range(reached, begin, step)
         reached = max(reached, end)
 
 
 # --- the date filter --------------------------------------------------------------------------------------------------
 
-#: How exact a date filter may be, in milliseconds: to a millisecond, a second, a minute, an hour, a day.
+#: The grains that a date filter may have, in milliseconds: a millisecond, a second, a minute, an hour, a day.
 GRAINS = (1, 1_000, 60_000, 3_600_000, 86_400_000)
-#: Rows to prove it on, beside the earliest and the latest.
+#: Rows to prove it with, besides the earliest and the latest.
 SAMPLES = 3
 _AT = attrgetter("at")
 
 
 class Sample(NamedTuple):
     """A row that was found without the date filter."""
-
     id: str
     at: int
-    """The date that the filter is about, in milliseconds since 1970."""
-
+    """The row's date that the filter should use, in milliseconds since 1970."""
     is_changed: bool
-    """Whether it was changed since: a filter that goes by another date finds the others as well."""
+    """Whether the row was changed after it was created. Only a changed row shows that a filter uses the other date."""
 
 
 async def prove(
@@ -406,8 +392,8 @@ async def prove(
 ) -> int | None:
     """Return the grain of the date filter, in milliseconds; ``None`` if no sample is found by its date.
 
-    *find* says which samples come among the rows of their own millisecond, widened by a grain. It is asked about the
-    earliest of them, the latest, and up to *most* others.
+    *find* returns which samples are found by their own millisecond, widened by a grain. It gets the earliest sample,
+    the latest, and up to *most* others.
     """
     proved: int | None = None
     finest = _finest(samples)
@@ -417,7 +403,7 @@ async def prove(
         hits = await find(missing, grain)
         if any(hits):
             proved = grain
-        # A sample that no grain finds has vanished, unless all others have as well.
+        # A sample that no grain finds has vanished. If no sample is found, the filter does not work.
         missing = [sample for sample, is_hit in zip(missing, hits, strict=True) if not is_hit]
         if not missing:
             break
@@ -425,9 +411,10 @@ async def prove(
 
 
 def _finest(samples: Sequence[Sample]) -> int:
-    """Return which grain is the finest that *samples* can distinguish from the next.
+    """Return the index of the finest grain that *samples* can distinguish from the next coarser one.
 
-    Whole seconds say nothing about milliseconds: they are found all the same when the milliseconds of a bound are lost.
+    Rows with whole seconds prove nothing about milliseconds: they are found even if the platform drops the milliseconds
+    of a bound.
     """
     for i, (grain, coarser) in enumerate(pairwise(GRAINS)):
         if any(_distinguishes(sample, grain, coarser) for sample in samples):
@@ -440,7 +427,7 @@ def _distinguishes(sample: Sample, grain: int, coarser: int) -> bool:
 
 
 def _most_telling(samples: Sequence[Sample], finest: int, most: int) -> list[Sample]:
-    """Return up to *most* that say the most, from all parts of *samples*."""
+    """Return up to *most* of the *samples* that prove the most, spread over all of them."""
     grain, coarser = GRAINS[finest], GRAINS[min(finest + 1, len(GRAINS) - 1)]
     ranked = sorted(samples, key=lambda sample: (not _distinguishes(sample, grain, coarser), not sample.is_changed))
     telling = [sample for sample in ranked if _distinguishes(sample, grain, coarser)]

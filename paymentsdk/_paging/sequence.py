@@ -1,15 +1,16 @@
 """The rules of a walk by page number, or by the cursor that each page gives for the next.
 
-Such a walk cannot ask for a row, only for a page. So it counts the rows that it has seen, each id once.
+Such a walk can request a page, but not a row. So it counts the rows that it has seen, each id once.
 
-By page number, a page that is shorter than others is not the end: the next number follows. The end is an empty page, or
-the page with which as many rows were seen as the total says, and not more. If the total falls, the rows behind have
-moved up, so the walk goes back by as many pages as these rows can fill, and ends at an empty page alone.
+By page number, a short page is not the end of the walk. The end is an empty page, or the page after which the number of
+rows equals the total. If the total falls, the rows behind have moved up. Then the walk goes back by as many pages as
+these rows can fill, and only an empty page ends it.
 
-By cursor, the end is a page that gives none for the next, and an empty page is not. A cursor that comes twice would
-lead in a circle.
+By cursor, the end is a page without a cursor for the next page; an empty page is not the end. A cursor that comes twice
+is an error, because the walk would go in a circle.
 
-At the end, fewer rows than every total has said are missing: `Incomplete`. A row that appeared meanwhile is not.
+At the end, the walk raises `Incomplete` if it has seen fewer rows than the lowest total. Rows that appeared during the
+walk do not count as missing.
 """
 
 from __future__ import annotations
@@ -28,66 +29,66 @@ from paymentsdk.errors import PaginationStalled, RequestInvalid
 if TYPE_CHECKING:
     from paymentsdk._contract.operation import PageShape
 
-#: The most rows that a page can be asked for.
+#: The largest `page_size`.
 MOST_ROWS = 1_000_000
 
 
 class PageSequence(Struct, frozen=True, kw_only=True):
-    """Where a walk over whole pages stands before a page."""
+    """The position of a walk over whole pages before its next page."""
 
     total: int | None = None
-    """How many rows the search had when it was last said."""
+    """The number of rows of the search, as the platform last said it."""
     least_total: int | None = None
-    """The fewest rows that the search has had."""
+    """The lowest total so far."""
     skipped: int = 0
-    """The most rows that the pages before the first one can have."""
+    """The maximum rows of the pages before the start of the walk."""
     seen: int = 0
-    """Rows so far, each id once, and entries that were no rows."""
+    """Rows so far, each id once, and entries that could not be read as rows."""
     count: int = 0
     """Pages so far."""
     stale: int = 0
-    """How many of them, the last ones in a row, had nothing new."""
+    """How many of the latest pages had no new row."""
     last: PageSummary = PageSummary()
-    """The page before."""
+    """The previous page."""
 
     def missing(self, page: PageSummary) -> int | None:
-        """Return the total that was not reached, if the walk ends with *page*; ``None`` if no row is missing."""
+        """Return the total that a walk ending with *page* has not reached; ``None`` if no row is missing."""
         walk = self._behind(page)
         rows, total = walk.skipped + walk.seen, walk.least_total
         return total if total is not None and rows < total else None
 
     def _behind(self, page: PageSummary, **changes: object) -> Self:
-        """Return where the walk stands after *page*, with *changes*; raise rather than go in a circle."""
+        """Return the position after *page*, with *changes*; raise if the walk is going in a circle."""
         if any(page.ids) and page.ids == self.last.ids and not page.dropped and page.total in (None, self.total):
             raise PaginationStalled("the platform sent the same page twice")
         if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
             raise PaginationStalled(f"{self.count + 1} pages, and no end")
         totals = [total for total in (self.least_total, page.total) if total is not None]
-        known = {} if page.total is None else {"total": page.total}
-        seen, stale = self.seen + page.new_rows + page.dropped, 0 if page.has_new_rows else self.stale + 1
-        counted = {"least_total": min(totals, default=None), "seen": seen, "count": self.count + 1, "stale": stale}
-        return replace(self, **{**counted, **known, "last": page, **changes})
+        total = {} if page.total is None else {"total": page.total}
+        rows, stale = self.seen + page.new_rows + page.dropped, 0 if page.has_new_rows else self.stale + 1
+        counted = {"least_total": min(totals, default=None), "seen": rows, "count": self.count + 1, "stale": stale}
+        return replace(self, **{**counted, **total, "last": page, **changes})
 
 
 class NumberedPage(PageSequence, frozen=True, kw_only=True):
-    """Where a walk by page number stands before a page."""
+    """The position of a walk by page number before its next page."""
 
     offset: int
-    """The number of the page, from 1."""
+    """The number of the next page, from 1."""
     size: int = 0
     """Rows of the first page; 0 before it."""
     shortest: int = MOST_PAGES
-    """Rows of the shortest page so far that has any."""
+    """Rows of the shortest page so far, without empty pages."""
     went_back: bool = False
-    """Whether the total has fallen: rows that were seen may be gone, so that their number proves nothing."""
+    """Whether the total has fallen: some of the seen rows may be gone, so their number proves nothing."""
 
     @property
     def resume_point(self) -> ResumePoint:
-        """Where another walk can go on."""
+        """The point from which another walk can continue."""
         return ResumePoint(self.offset, self.total)
 
     def advance(self, page: PageSummary) -> Self | None:
-        """Return where the walk stands after *page*; ``None`` if that was the last.
+        """Return the position after *page*; ``None`` if it was the last.
 
         Raises:
             PaginationStalled: The platform repeats itself.
@@ -98,24 +99,24 @@ class NumberedPage(PageSequence, frozen=True, kw_only=True):
         if vanished and self.offset > 1:
             back = max(1, self.offset - -(-vanished // shortest))
             return replace(walk, offset=back, went_back=True, last=PageSummary())
-        # A total that is too low, such as 0 or -1 for an unknown one, must not cut a list short in silence.
+        # Some platforms send 0 or -1 for an unknown total. A total that is too low must not silently cut a list short.
         is_all = walk.seen == page.total and not (self.skipped or walk.went_back)
         return None if is_all or not page.received else walk
 
 
 class CursorPage(PageSequence, frozen=True, kw_only=True):
-    """Where a walk by cursor stands before a page."""
+    """The position of a walk by cursor before its next page."""
 
     used: set[object]
-    """The cursors that earlier pages have given."""
+    """The cursors of all earlier pages."""
     offset: object = None
-    """The cursor of the page; ``None`` for the first."""
+    """The cursor of the next page; ``None`` for the first."""
 
     size: ClassVar[int] = 0
     resume_point: ClassVar[None] = None
 
     def advance(self, page: PageSummary) -> Self | None:
-        """Return where the walk stands after *page*; ``None`` if that was the last.
+        """Return the position after *page*; ``None`` if it was the last.
 
         Raises:
             PaginationStalled: The platform repeats itself.
@@ -123,34 +124,34 @@ class CursorPage(PageSequence, frozen=True, kw_only=True):
         if page.next_cursor in (None, ""):
             return None
         if page.next_cursor in self.used:
-            raise PaginationStalled("the platform gives a cursor twice, which leads in a circle")
+            raise PaginationStalled("the platform sent the same cursor twice, so the walk would go in a circle")
         self.used.add(page.next_cursor)
         return self._behind(page, offset=page.next_cursor)
 
 
-#: Where a walk stands before a page.
+#: The position of any walk before its next page.
 Place: TypeAlias = Cursor | NumberedPage | CursorPage
 
 
 def check_names(shape: PageShape, position: str | None, filters: Mapping[str, object]) -> None:
-    """Reject filters that an option of the walk stands for."""
+    """Reject filters that have an option of the walk instead."""
     for name, option in ((shape.size, "page_size"), (position or "offset", "start")):
         if name in filters:
             raise RequestInvalid(name, f"is not a filter: use {option}")
 
 
 def begin(shape: PageShape, position: str | None, start: int, page_size: int | None, overlap: int) -> Place:
-    """Return where a walk stands before its first page, which is asked for by the filter *position*: see `WalkOptions`.
+    """Return the position before the first page, which the filter *position* requests: see `WalkOptions`.
 
     Raises:
-        RequestInvalid: An option is out of the bounds of such a walk.
+        RequestInvalid: An option is out of bounds for this kind of search.
     """
     first, is_by_row = 1 if shape.page else 0, not (shape.page or shape.cursor)
     check_within("page_size", 1 if page_size is None else page_size, 1, MOST_ROWS)
     check_within("start", start, first, LARGEST_OFFSET if position and not shape.cursor else first)
     check_within("overlap", overlap, 0, (page_size or MOST_ROWS) - 1 if is_by_row else 0)
     if shape.page and start > first and page_size is None:
-        raise RequestInvalid("page_size", "is needed with start: pages of another size have other numbers")
+        raise RequestInvalid("page_size", "is needed with start: page numbers depend on the size of the pages")
     point = start if isinstance(start, ResumePoint) else ResumePoint(start)
     if is_by_row:
         return Cursor.begin(point, overlap)
