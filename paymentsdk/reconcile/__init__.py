@@ -1,6 +1,6 @@
-"""Reconciliation: a book held against all orders of many sellers, by a walk that proves that it is whole.
+"""Reconciliation: compare a book with all orders of many sellers, and prove that no order is missing.
 
-Needs the extra `reconcile`, or `dask` to share the walk out over many machines.
+Needs the extra `reconcile`, or `dask` to spread the walk over many machines.
 
 >>> from paymentsdk.reconcile import Book, Outcome, reconcile
 >>> report = await reconcile(Book.parquet("book.parquet"), client, created=(begin, end), out="run-2026-11-22")
@@ -8,11 +8,11 @@ Needs the extra `reconcile`, or `dask` to share the walk out over many machines.
 Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, ...})
 """
 
-# The way of a reconciliation: `_book.py` reads the orders that its owner knows of. `_run.py` takes the phases of a run,
-# and resumes it by what `_checkpoint.py` has saved. `_walk.py` makes the calls and walks the windows of time, on this
-# event loop or on workers (`_executors.py`). `paymentsdk/_paging/proof.py` proves that windows show their rows, and
-# that all rows of a window were seen; `_merchant_orders.py` reads the rows, and writes the files. Then `_follow_up.py`
-# reads what has changed or was not found, `_diff.py` compares, in SQL, and `_report.py` says what differs.
+# The steps of a reconciliation: `_book.py` reads the user's orders. `_run.py` runs the phases, and resumes them from
+# what `_checkpoint.py` has saved. `_walk.py` makes the calls and walks the windows of time, on this event loop or on
+# workers (`_executors.py`). `paymentsdk/_paging/proof.py` proves that windows show their rows, and that all rows of a
+# window were seen. `_merchant_orders.py` reads the rows and writes the files. Then `_follow_up.py` reads orders that
+# have changed or were not found, `_diff.py` compares in SQL, and `_report.py` reports the differences.
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ __all__ = [
     "walk",
 ]
 
-#: In which there may be orders: there are milliseconds before and after each moment of them.
+#: The years of orders. Moments in these years can be moved by milliseconds without leaving the range of `datetime`.
 _YEARS = range(1970, 9999)
-#: Databases of comparisons: what has such a name is deleted by the next run.
+#: The names of comparison databases begin with this; the next run deletes them.
 _PREFIX = "paymentsdk-comparison-"
 #: The file of the report, in the directory of the run.
 _DIFFERENCES = "differences.parquet"
@@ -83,44 +83,45 @@ async def reconcile(
     in_flight: int = 8,
     executor: Executor | None = None,
 ) -> Report:
-    """Compare *book* with all merchant orders that were made in a time, and say of each order what differs.
+    """Compare *book* with all merchant orders that were created in a period, and report the differences of each order.
 
-    First all orders of the time are walked, as `walk` does. Then those that have changed meanwhile are read again, so
-    that all speak of one moment. Orders of the book that are not among them are looked up by reference, and by the id
-    that the book has. Orders of the book that were made at another time are compared if the walk has met them.
+    The run first walks all orders of the period, as `walk` does. It then reads orders again that changed during the
+    walk, so that all orders are as of one moment. It looks up orders of the book that the walk did not find, by
+    reference and by the id in the book. Orders of the book that were created outside of the period are compared if the
+    walk has found them.
 
-    No money is moved. A run that ends early is resumed by calling this again with the same arguments. After one that
-    came to its end, with a corrected book or not, the same call compares anew and asks only for what has changed since.
+    A reconciliation moves no money. To resume a run that ended early, call this again with the same arguments. After a
+    complete run, the same call compares again, also with a corrected book, and reads only what has changed since.
 
     A seller that cannot be read does not end the run: see `Report.failed`. After a 429, the run waits as long as the
-    platform asks; it sets a seller aside after 15 minutes in which no call of that seller was served.
+    platform asks. It sets a seller aside after 15 minutes in which no call of that seller was served.
 
     Args:
         book: The orders that you know of.
-        client: The client of the seller, or of all of them.
-        created: The first moment, and the first moment behind the last. Both need a time zone.
-        out: A directory for the files, made if it does not exist. It belongs to one question: these moments and rules,
-            at this `base_url`. The accounts may be others than in an earlier run. The seller of a client of one is told
-            by its account, or by the user id in its token; of tokens without one, and of a `Signer`, one is not told
-            from another.
-        accounts: The names of several sellers, as `client.account` takes them, besides those in the book: what they
-            have is seen to be extra.
+        client: The client of the seller, or of all sellers.
+        created: The first moment of the period, and the first moment after it. Both need a time zone.
+        out: A directory for the files, created if missing. It belongs to one *created*, *lag*, *max_window* and
+            `base_url`; the accounts may differ between runs. A client of one seller is recognised by its account or by
+            the user id in its token. Sellers whose tokens have no user id, or that use a `Signer`, are not
+            distinguished.
+        accounts: The names of sellers to walk in addition to those in the book, as `client.account` accepts them. All
+            orders of a seller without lines in the book are extra.
         progress: Called after each commit, up to four times a second. It must not block.
-        lag: How late an order may appear in the search: 0 to 1 day. Orders that only one side has and that are younger
-            than this are `Outcome.TOO_RECENT`.
-        max_window: The platform's totals are believed below this: 2 to 100,000.
-        in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Walks the windows, for one run at a time: a `DaskExecutor`. Default: this event loop.
+        lag: How late an order may appear in the search, 0 to 1 day. Younger orders that only one side has are
+            `Outcome.TOO_RECENT`.
+        max_window: The platform's totals are trusted below this number, 2 to 100,000.
+        in_flight: Calls in flight per account, 1 to 64. All accounts together have at most 64.
+        executor: A `DaskExecutor` that walks the windows, for one run at a time. Default: this event loop.
 
     Raises:
-        RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or files
-            of others, or another process works on it.
-        OSError: Files cannot be written, as on a full disk. Make room, and call again.
+        RequestInvalid: An argument or a row of the book is invalid, *out* holds a run with other arguments or other
+            files, or another process works on it.
+        OSError: Files cannot be written, for example because the disk is full. Make room, and call again.
         NotWhole: The date filter finds no order of any seller by its date. Single windows that are not whole are in the
             report.
         ImportError: The extra `reconcile` is not installed.
-        PaymentsError: No seller could be read. This is the first error, as `client.call` says; its `account` names the
-            seller. What was done by then is kept.
+        PaymentsError: No seller could be read. This is the first error, as `client.call` raises it; its `account` names
+            the seller. Finished windows are kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
     if not isinstance(book, Book):
@@ -129,12 +130,12 @@ async def reconcile(
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     temporary = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
     with temporary as name, closing(await asyncio.to_thread(Diff, Path(name))) as diff:
-        # Before the book, which cannot have heard of what they come to, and once more after it.
+        # Open records are read before and after the book: the book may lack the result of a write that ends meanwhile.
         open_before = await _open_records(client)
         columns = await book.load(diff.database, diff.directory)
         names = sorted({*diff.accounts(), *more}) or [""]
         if "" in names and len(names) > 1:
-            raise RequestInvalid("book.account", "is needed in every row where there are several accounts")
+            raise RequestInvalid("book.account", "is needed in every row if there are several accounts")
         base_url, seller = await asked_of(client, names)
         with closing(Checkpoint(directory, question(window, names, rules, base_url, seller))) as checkpoint:
             _drop_left(directory, diff)
@@ -157,43 +158,43 @@ async def walk(
     in_flight: int = 8,
     executor: Executor | None = None,
 ) -> WalkReport:
-    """Write all merchant orders that were made in a time to Parquet files, each once, and prove that none is missing.
+    """Write all merchant orders that were created in a period to Parquet files, and prove that no order is missing.
 
-    The time is parted into windows. A window is whole when as many different orders were seen in it as the platform
-    counts, or else it is named in a `NotWhole`; no window is silently short. The page "A walk that proves that it is
-    whole" of the documentation has the proof, and what it assumes of the platform.
+    The walk splits the period into windows. A window is whole when the number of different orders seen in it equals
+    the platform's total. Every other window is named in a `NotWhole`; no window is silently short. The page "A walk
+    that proves that it is whole" of the documentation has the proof and its assumptions about the platform.
 
-    A run that ends early, however it ends, is resumed by calling this again with the same arguments: windows that are
-    done are not walked again, but for those that were younger than *lag* at the time.
+    To resume a run that ended early for any reason, call this again with the same arguments. Finished windows are not
+    walked again, except windows that were younger than *lag* when they were walked.
 
     A seller that cannot be read does not end the run: see `WalkReport.failed`. After a 429, the run waits as long as
-    the platform asks; it sets a seller aside after 15 minutes in which no call of that seller was served.
+    the platform asks. It sets a seller aside after 15 minutes in which no call of that seller was served.
 
     Args:
-        client: The client of the seller, or of all of them.
-        created: The first moment, and the first moment behind the last. Both need a time zone.
-        out: A directory for the files, made if it does not exist. It belongs to one question: these moments and rules,
-            at this `base_url`. The accounts may be others than in an earlier run. The seller of a client of one is told
-            by its account, or by the user id in its token; of tokens without one, and of a `Signer`, one is not told
-            from another.
-        accounts: The names of several sellers, as `client.account` takes them.
+        client: The client of the seller, or of all sellers.
+        created: The first moment of the period, and the first moment after it. Both need a time zone.
+        out: A directory for the files, created if missing. It belongs to one *created*, *lag*, *max_window* and
+            `base_url`; the accounts may differ between runs. A client of one seller is recognised by its account or by
+            the user id in its token. Sellers whose tokens have no user id, or that use a `Signer`, are not
+            distinguished.
+        accounts: The names of several sellers, as `client.account` accepts them.
         progress: Called after each commit, up to four times a second. It must not block.
-        lag: How late an order may appear in the search: 0 to 1 day. Windows that ended less than this ago are whole as
+        lag: How late an order may appear in the search, 0 to 1 day. Windows that ended less than this ago are whole as
             of one moment only, and a resumed run walks them again.
-        max_window: The platform's totals are believed below this: 2 to 100,000. Set it to the platform's largest
-            offset, or the number at which its totals stop.
-        in_flight: Calls in flight per account, 1 to 64. Of all accounts together, there are at most 64.
-        executor: Walks the windows, for one run at a time: a `DaskExecutor`. Default: this event loop.
+        max_window: The platform's totals are trusted below this number, 2 to 100,000. Set it to the platform's largest
+            offset, or to the number at which its totals stop.
+        in_flight: Calls in flight per account, 1 to 64. All accounts together have at most 64.
+        executor: A `DaskExecutor` that walks the windows, for one run at a time. Default: this event loop.
 
     Raises:
-        NotWhole: Windows could not be certified. This is the first; its notes name the others. Everything else is
-            written. Call again to walk these windows again.
-        RequestInvalid: An argument is invalid, *out* holds a run with other arguments or files of others, or
-            another process works on it.
-        OSError: Files cannot be written, as on a full disk. Make room, and call again.
+        NotWhole: Some windows could not be certified. This is the first; its notes name the others. All other windows
+            are written. Call again to walk these windows again.
+        RequestInvalid: An argument is invalid, *out* holds a run with other arguments or other files, or another
+            process works on it.
+        OSError: Files cannot be written, for example because the disk is full. Make room, and call again.
         ImportError: The extra `reconcile` is not installed.
-        PaymentsError: No seller could be read. This is the first error, as `client.call` says; its `account` names the
-            seller. What was done by then is kept.
+        PaymentsError: No seller could be read. This is the first error, as `client.call` raises it; its `account` names
+            the seller. Finished windows are kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
     names = [""] if accounts is None else sorted({*_names(accounts)})
@@ -215,11 +216,11 @@ async def walk(
 async def _compared(
     run: Run, diff: Diff, columns: tuple[str, ...], open_records: Sequence[Record], open_writes: Collection[Subject]
 ) -> Report:
-    """Take every step of a reconciliation, and write what was found."""
+    """Take every step of a reconciliation, write the differences, and return the report."""
     walked = await run.walk_all()
     changes = Changes(run)
     await changes.read()
-    # Before the first call of this run nobody knew more than the book.
+    # A run that made no call knows no platform time: the end of the period stands for it.
     begun = run.walk.begun or run.created.end
     oldest = begun - run.rules.horizon
     missing = await asyncio.to_thread(
@@ -228,7 +229,7 @@ async def _compared(
         walked.parts,
         changes.files,
         columns=columns,
-        # However coarse the date filter is: the search shows an order once it is older than the lag.
+        # The grain of the date filter does not matter here: the search shows every order that is older than the lag.
         settled=begun - run.rules.lag,
         oldest=oldest,
         doubtful=walked.not_whole,
@@ -238,7 +239,7 @@ async def _compared(
     if missing:
         await LookUps(run, missing, diff.add_looked_up, diff.forget_looked_up).look_up_all(diff.absent)
     run.report_progress("comparison", 0.0)
-    # Of orders that were walked before they became older than the search shows, it shows no change.
+    # The search does not show changes of orders that have become too old for it since they were walked.
     whole_from = run.checkpoint.sums().whole_from
     as_of = None if whole_from is not None and whole_from < oldest else changes.as_of
     directory = run.checkpoint.directory
@@ -263,7 +264,7 @@ async def _open_records(client: PaymentsClient) -> Sequence[Record]:
 
 
 def _drop_left(out: Path, diff: Diff) -> None:
-    """Delete what killed runs have left behind; the caller has locked *out*."""
+    """Delete the temporary files of killed runs. The caller has locked *out*."""
     for path in out.glob(f"{_PREFIX}*"):
         if path != diff.directory:
             shutil.rmtree(path, ignore_errors=True)
@@ -281,16 +282,16 @@ def _checked(
     check_within("in_flight", in_flight, 1, MOST_IN_FLIGHT)
     ends = [plain_moment(end) for end in created] if isinstance(created, tuple | list) else []
     moments = [moment for moment in ends if moment is not None and moment.year in _YEARS]
-    if not len(ends) == len(moments) == 2:  # noqa: PLR2004 - as it says
+    if not len(ends) == len(moments) == 2:  # noqa: PLR2004 - begin and end
         raise RequestInvalid("created", "must be two datetimes, from 1970 on")
     for moment in moments:
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
-    # The platform dates orders to the millisecond: one of the millisecond that *created* ends in is before its end.
-    # In UTC: a sum in local time is in the first of the two hours when clocks go back.
+    # The platform dates orders to the millisecond, so both ends are rounded up to whole milliseconds. The sum is made
+    # in UTC, because a sum in local time may be an hour off when clocks go back.
     begin, end = (milliseconds(moment.astimezone(UTC) + MILLISECOND - moment.resolution) for moment in moments)
     if begin >= end:
-        raise RequestInvalid("created", "holds no moment: it ends where it begins, or before")
+        raise RequestInvalid("created", "is empty: its end must be after its begin")
     delay = plain_duration(lag)
     if delay is None or not timedelta(0) <= delay <= timedelta(days=1):
         raise RequestInvalid("lag", "must be a timedelta, 0 to 1 day")
@@ -299,7 +300,7 @@ def _checked(
 
 
 def _directory(out: str | os.PathLike[str]) -> Path:
-    # With those that it is in: files are written by their whole path.
+    # The parent directories are checked, too: files are written by their whole path.
     check_utf8("out", str(check_path("out", out)))
     return Path(out)
 
@@ -307,7 +308,7 @@ def _directory(out: str | os.PathLike[str]) -> Path:
 def _names(accounts: Iterable[str]) -> list[str]:
     names = [] if isinstance(accounts, str) else list(accounts)
     if isinstance(accounts, str) or not all(isinstance(name, str) and name for name in names):
-        raise RequestInvalid("accounts", "must be several strings, each the name of an account")
+        raise RequestInvalid("accounts", "must be a list of strings, each the name of an account")
     return names
 
 

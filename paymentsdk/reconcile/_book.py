@@ -1,4 +1,4 @@
-"""The book of a reconciliation: the orders that its owner knows of, from wherever they are kept."""
+"""The book of a reconciliation: the user's own list of orders, from a file, a database or Python."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from paymentsdk.resources import orders
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-#: Rows that are kept in memory at once, and that a database sends at once.
+#: Rows that are in memory at the same time, and rows per batch that a database sends.
 _BATCH = 10_000
-#: What books, orders and merchant orders call their states, and the state that is compared.
+#: Each state that is compared, and the words for it in books, orders and merchant orders.
 _SYNONYMS = {
     "created": ("created", "pending", "processing", "action_required", "failed"),
     "open": ("opened", "payment_required"),
@@ -46,30 +46,30 @@ _SYNONYMS = {
     "canceled": ("canceled", "cancelled"),
 }
 STATES = {word: state for state, words in _SYNONYMS.items() for word in words}
-#: Types of PostgreSQL whose values are read as text, as DuckDB reads them.
+#: Types of PostgreSQL whose values are read as text, which DuckDB then converts.
 _AS_TEXT = ("numeric", "timestamptz", "timestamp", "date", "uuid")
-#: What an error of PostgreSQL says of the login.
+#: The login name in an error of PostgreSQL.
 _LOGIN_NAME = re.compile('(user|role) "[^"]*"')
-#: Half of a surrogate pair: what is left of an emoji that was cut.
+#: Half of a surrogate pair, as in an emoji that was cut.
 _HALF = re.compile("[\ud800-\udfff]")
-#: Bytes of a reference or an id in a URL: servers take 8 KB of it.
+#: The most bytes of a reference or an id in a URL: servers accept URLs of about 8 KB.
 _LONGEST_KEY = 8_000
 _WHOLE_NUMBER = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?"
 
 
 class _Type(NamedTuple):
-    """How a column is read."""
+    """The rules by which a column is read."""
 
     name: str
     """The type in DuckDB."""
     accepts: str
-    """The types of columns that are taken, as a regular expression."""
+    """A regular expression for the accepted types."""
     rule: str
-    """What such a column has, in words."""
+    """The rule in words, for errors."""
     form: str = ""
-    """What text has to look like."""
+    """A regular expression that text must match."""
     condition: str = "true"
-    """What text has to fulfil, in SQL."""
+    """A condition in SQL that text must fulfil."""
 
 
 _TEXT = _Type(
@@ -100,52 +100,52 @@ COLUMNS = {
 
 
 class BookRow(TypedDict, total=False):
-    """An order of a book. `reference` is needed; what is absent or `None` is not compared."""
+    """An order of a book. `reference` is required; values that are absent or `None` are not compared."""
 
     account: str | None
-    """Its seller, as `client.account` takes it; absent for a client of one seller."""
+    """The seller, as `client.account` accepts it; absent for a client of one seller."""
     reference: str | int
-    """Its external reference: by this it is found."""
+    """The external reference, by which the order is found."""
     order_id: str | None
-    """The id that `orders.create` has returned: an order that the search does not show is looked up by it."""
+    """The id that `orders.create` returned. It is used to look up an order that the search does not show."""
     currency: str | None
-    """The currency of its amounts."""
+    """The currency of the amounts."""
     total: Decimal | int | str | None
-    """What it is about."""
+    """The total amount of the order."""
     paid: Decimal | int | str | None
-    """What was paid; 0 if nothing."""
+    """The paid amount; 0 for an unpaid order."""
     refunded: Decimal | int | str | None
-    """What was refunded; 0 if nothing."""
+    """The refunded amount; 0 without a refund."""
     status: str | None
-    """Its state: `created`, `processed`, `refunded`, `canceled` or `expired`, or as merchant orders call it."""
+    """The state: `created`, `processed`, `refunded`, `canceled` or `expired`, or a state of merchant orders."""
     created: datetime | str | None
-    """When it was made, with a time zone. Without one it belongs to every time."""
+    """The time of creation, with a time zone. An order without it belongs to every period."""
 
 
 class _Files(NamedTuple):
-    """Parquet files, which DuckDB reads."""
+    """Parquet files, which DuckDB reads itself."""
 
     path: str
     names: Mapping[str, str]
 
 
-#: The account, and the reference that is being created, or the id of the order that is being changed.
+#: The account of a write, the reference that it creates, and the id of the order that it changes.
 Subject: TypeAlias = tuple[str, str | None, str | None]
-#: Rows that Python reads.
+#: Rows that Python code reads.
 _Rows: TypeAlias = Iterable[Mapping[str, object]]
 _Source: TypeAlias = Callable[[], _Rows | AsyncIterable[Mapping[str, object]]]
 
 
 class Book:
-    """The orders that you know of: the side that is held against the platform.
+    """The orders that you know of, which a reconciliation compares with those of the platform.
 
-    Its columns are `account, reference, order_id, currency, total, paid, refunded, status, created`; see `BookRow`.
-    Only `reference` is needed, and `account` with a client of several sellers. A column that is not there, and a value
-    that is null, is not compared; further columns are ignored. A column such as `Paid`, which differs in case alone, is
-    rejected. Amounts are decimals, whole numbers or strings such as `24.90`, never floats. Moments have a time zone.
-    Columns that are called otherwise are named with *names*: `Book.csv(path, names={"reference": "order_no"})`.
+    The columns are `account, reference, order_id, currency, total, paid, refunded, status, created`; see `BookRow`.
+    Only `reference` is required, and `account` with a client of several sellers. Missing columns and null values are
+    not compared. Further columns are ignored, but a column that differs only in case, such as `Paid`, is rejected.
+    Amounts are decimals, whole numbers or strings such as `24.90`, never floats. Moments have a time zone. If your
+    columns have other names, pass *names*: `Book.csv(path, names={"reference": "order_no"})`.
 
-    A book is read when a reconciliation begins.
+    The book is read when a reconciliation begins.
     """
 
     def __init__(self, source: _Files | _Source) -> None:
@@ -153,46 +153,46 @@ class Book:
 
     @classmethod
     def parquet(cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None) -> Self:
-        """Return the book in a Parquet file, or in all files of a pattern such as `book/*.parquet`."""
+        """Return the book in a Parquet file, or in all files that match a pattern such as `book/*.parquet`."""
         return cls(_Files(check_no_login("path", path), _checked(names)))
 
     @classmethod
     def csv(
         cls, path: str | PathLike[str], *, names: Mapping[str, str] | None = None, decimal_comma: bool = False
     ) -> Self:
-        """Return the book in a CSV file: UTF-8, commas, the names of the columns in the first line.
+        """Return the book in a CSV file in UTF-8, with commas, and with the column names in the first line.
 
-        An empty field is null. With *decimal_comma*, fields are separated by semicolons, and amounts are like `24,90`;
-        an amount with a point is rejected, since the point may separate thousands.
+        An empty field is null. With *decimal_comma*, fields are separated by semicolons and amounts look like `24,90`.
+        An amount with a point is then rejected, because the point may separate thousands.
         """
         read = partial(_lines, check_no_login("path", path), _checked(names), ";" if decimal_comma else ",")
         return cls(lambda: _with_points(read()) if decimal_comma else read())
 
     @classmethod
     def rows(cls, rows: Iterable[BookRow] | AsyncIterable[BookRow]) -> Self:
-        """Return the book that *rows* are. They are read once: an iterator is used up by one reconciliation."""
+        """Return a book of *rows*. An iterator can serve one reconciliation only, because it is read once."""
         return cls(lambda: rows)
 
     @classmethod
     def query(cls, dsn: str, query: str, *, names: Mapping[str, str] | None = None) -> Self:
-        """Return the book that *query* selects in a PostgreSQL database; it needs the extra `postgres`.
+        """Return the book that *query* selects in a PostgreSQL database. Needs the extra `postgres`.
 
-        The rows come through a cursor of the server, so there may be more than fit into memory. *dsn* is
+        The rows come through a server-side cursor, so they need not fit into memory. *dsn* is
         `postgresql://user:password@host:port/database`; it is never shown. Amounts are `numeric` or whole numbers, and
         moments are `timestamptz`.
 
         Raises:
-            RequestInvalid: *dsn* is no address of PostgreSQL, or *names* has a name that no column of a book has.
+            RequestInvalid: *dsn* is not a PostgreSQL address, or *names* has a key that is not a column of a book.
         """
         if not is_dsn(dsn):
             raise RequestInvalid("dsn", "must be postgresql://user:password@host:port/database")
         return cls(partial(_selected, masked(dsn), query, _checked(names)))
 
     async def load(self, database: DuckDBPyConnection, directory: Path) -> tuple[str, ...]:
-        """Make the table `book` in *database*, with files in *directory*, and return the columns that the book has.
+        """Create the table `book` in *database*, with files in *directory*, and return the columns of the book.
 
         Raises:
-            RequestInvalid: A column is missing or of the wrong type, or a row has a value that cannot be. It is named.
+            RequestInvalid: A column is missing or of the wrong type, or a row has an invalid value. The error names it.
             OSError: The book cannot be read.
         """
         source = self._source
@@ -205,7 +205,7 @@ class Book:
             is_over = Event()
             try:
                 columns = await asyncio.to_thread(_write, rows, path, is_over)
-            finally:  # Nothing else ends the thread of a run that was cancelled.
+            finally:  # Ends the thread if the run was cancelled.
                 is_over.set()
         await asyncio.to_thread(_load, database, _Files(str(path), {}))
         return tuple(name for name in COLUMNS if name in columns)
@@ -218,11 +218,11 @@ def _checked(names: Mapping[str, str] | None) -> Mapping[str, str]:
     return dict(names or {})
 
 
-# --- rows that Python reads -------------------------------------------------------------------------------------------
+# --- rows that Python code reads --------------------------------------------------------------------------------------
 
 
 class _RowFile:
-    """A Parquet file with rows as text."""
+    """A Parquet file with all values as text."""
 
     def __init__(self, path: Path) -> None:
         self._arrow = arrow()
@@ -233,7 +233,7 @@ class _RowFile:
         """The columns that its rows have."""
 
     def write(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """Write further *rows*; reject a value that cannot be."""
+        """Write further *rows*; reject an invalid value."""
         texts = [_texts(i, row) for i, row in enumerate(rows, self._number)]
         self._number += len(rows)
         self.columns.update(*texts)
@@ -241,12 +241,12 @@ class _RowFile:
         self._file.write_table(self._arrow.table(columns, self._schema))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Finish the file."""
         self._file.close()
 
 
 def _write(rows: _Rows, path: Path, is_over: Event) -> set[str]:
-    """Write *rows* to a file until *is_over*: there may be more than fit into memory. Return their columns."""
+    """Write *rows* to a file in batches, until *is_over*, and return their columns."""
     with closing(_RowFile(path)) as file, closing(rows) if isinstance(rows, Generator) else nullcontext():
         iterator = iter(rows)
         while not is_over.is_set() and (batch := list(islice(iterator, _BATCH))):
@@ -255,7 +255,7 @@ def _write(rows: _Rows, path: Path, is_over: Event) -> set[str]:
 
 
 async def _write_as_they_come(rows: AsyncIterable[Mapping[str, object]], path: Path) -> set[str]:
-    """Do what `_write` does, with rows that the event loop reads."""
+    """Write *rows* to a file as the event loop receives them, and return their columns."""
     with closing(_RowFile(path)) as file:
         batch: list[Mapping[str, object]] = []
         async for row in rows:
@@ -295,10 +295,10 @@ def _as_text(path: str, kind: _Type, value: object) -> str:
 
 
 def _lines(path: str, names: Mapping[str, str], delimiter: str) -> _Rows:
-    """Yield the rows of a CSV file. No line is left out: a line that does not fit is an error."""
+    """Yield the rows of a CSV file. A line with too few or too many fields is an error."""
     line = 1
     try:
-        # Text that is not UTF-8 is rejected with its row and column.
+        # Bytes that are not UTF-8 become surrogates, which are rejected later with their row and column.
         with Path(path).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             rows = csv.reader(file, strict=True, delimiter=delimiter)
             header = next(rows, [])
@@ -318,7 +318,7 @@ def _lines(path: str, names: Mapping[str, str], delimiter: str) -> _Rows:
 
 
 def _with_points(rows: _Rows) -> _Rows:
-    """Yield *rows* whose amounts have a decimal comma, with points."""
+    """Yield *rows* with points instead of commas in their amounts."""
     for i, row in enumerate(rows):
         amounts = {name: amount for name in AMOUNTS if isinstance(amount := row.get(name), str)}
         for name, amount in amounts.items():
@@ -329,7 +329,7 @@ def _with_points(rows: _Rows) -> _Rows:
 
 
 def _selected(dsn: str, query: str, names: Mapping[str, str]) -> _Rows:
-    """Yield the rows that *query* selects. They come as text where PostgreSQL knows values that Python does not."""
+    """Yield the rows that *query* selects. Types with values that Python cannot represent come as text."""
     try:
         library = import_module("paymentsdk._psycopg")
     except ImportError:
@@ -351,12 +351,12 @@ def _selected(dsn: str, query: str, names: Mapping[str, str]) -> _Rows:
         reason = _LOGIN_NAME.sub(r"\1", str(error).partition("\n")[0])
     else:
         return
-    # Not where the error is handled: its traceback has the password.
+    # Raised outside of the handler, because the traceback of the first error has the password.
     raise RequestInvalid("book", f"cannot be read: {reason}")
 
 
 def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of a file that are columns of a book, by their names there."""
+    """Return the columns of a file that belong to a book, by their names in a book."""
     columns, folded = {}, [column.casefold() for column in header]
     for name in COLUMNS:
         column = names.get(name, name)
@@ -365,7 +365,7 @@ def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
         if column in header:
             columns[name] = column
         elif name in names or name == "reference" or column.casefold() in folded:
-            # A column `Paid` that is taken for none would have its amounts compared with nothing.
+            # A column `Paid` must not be ignored like a further column: its amounts would silently not be compared.
             mark = next((mark for mark in (";", "\t") if mark in "".join(header)), None)
             comma = ", or read it with decimal_comma" if mark == ";" else ""
             advice = f"save the file with commas, and amounts such as 10.50{comma}"
@@ -379,12 +379,12 @@ def _columns(header: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
 
 def _load(database: DuckDBPyConnection, files: _Files) -> tuple[str, ...]:
     check_utf8("book", files.path)
-    # A file that is there is no pattern, whatever it is called: DuckDB would read other files.
+    # DuckDB reads a path as a pattern. The path of an existing file is escaped, so that no other file is read.
     path = glob.escape(files.path) if Path(files.path).is_file() else files.path
     kinds = {str(row[0]): str(row[1]) for row in _run(database, "DESCRIBE FROM read_parquet(?)", path)}
     columns = _columns(list(kinds), files.names)
     for name, column in columns.items():
-        # Without any value, a column of a data frame has no other type.
+        # A column of a data frame without any value has the type "NULL".
         if not re.fullmatch(f'{COLUMNS[name].accepts}|"NULL"', kinds[column]):
             raise RequestInvalid(f"book.{name}", f"{COLUMNS[name].rule}, not {kinds[column]}")
     expressions = [_column(name, columns.get(name, name), kinds.get(columns.get(name, ""))) for name in COLUMNS]
@@ -397,16 +397,16 @@ def _run(database: DuckDBPyConnection, statement: str, path: str) -> list[tuple[
     try:
         return database.execute(statement, [path]).fetchall()
     except duckdb().Error as error:
-        # What `_column` has put there: the row, the column, and the value.
+        # The error text of `_column` has the row, the column and the value.
         row, name, value = (*str(error).rpartition("book#")[2].split("#", 2), "", "")[:3]
         if name in COLUMNS:
             raise RequestInvalid(f"book[{row}].{name}", f"{COLUMNS[name].rule}, not {value[:80]!r}") from None
-        reason = str(error).partition("\n")[0]  # Then come our statement, and advice about it.
+        reason = str(error).partition("\n")[0]  # The next lines show the SQL statement.
         raise RequestInvalid("book", f"cannot be read: {reason}") from None
 
 
 def _column(name: str, column: str, kind: str | None) -> str:
-    """Return the expression that reads a column, or fails."""
+    """Return the SQL expression that reads a column and fails at an invalid value."""
     to = COLUMNS[name]
     if kind is None:
         return "'' AS account" if name == "account" else f"NULL::{to.name} AS {name}"
@@ -423,7 +423,7 @@ def _column(name: str, column: str, kind: str | None) -> str:
         value = f"CASE WHEN {text} IS NOT NULL THEN coalesce({cast}, {wrong}) END"
     if name == "account":
         value = f"coalesce({value}, '')"
-    if name == "reference":  # Without one, an order cannot be found.
+    if name == "reference":  # An order without a reference cannot be found.
         value = f"coalesce({value}, {wrong})"
     return f"{value} AS {name}"
 
@@ -432,7 +432,7 @@ def _column(name: str, column: str, kind: str | None) -> str:
 
 
 class _Created(Struct):
-    """What the request for an order or a preference says of it."""
+    """The member of a request for an order or a preference that the comparison needs."""
 
     external_reference: str | None = None
 
@@ -441,7 +441,7 @@ _read = msgspec.json.Decoder(_Created).decode
 
 
 def subject_of(record: Record, only: str | None) -> Subject:
-    """Return what a write is about; books do not name their *only* seller."""
+    """Return the subject of a write. Books leave out the name of an *only* seller."""
     account = "" if record.account == only else record.account or ""
     if record.operation in (orders.CANCEL.name, orders.REFUND.name):
         return account, None, record.path.split("/")[-2]

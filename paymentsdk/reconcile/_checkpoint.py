@@ -1,4 +1,4 @@
-"""How far a run is: which windows are done, and which files have their rows. Only the driver writes it."""
+"""The checkpoint of a run: its finished windows, and the files with their rows. Only the driver writes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from paymentsdk._paging.proof import Window
 from paymentsdk.errors import RequestInvalid
 
-#: A row of `windows` is a `DoneWindow`; `kept` is its `is_final`, and so it is of a file.
+#: A row of `windows` is a `DoneWindow`, with its `is_final` as `kept`; a file in `parts` has the same flag.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (question TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS grains (account TEXT PRIMARY KEY, grain INTEGER NOT NULL) WITHOUT ROWID;
@@ -32,54 +32,54 @@ FROM windows WHERE account IN accounts
 
 
 class DoneWindow(NamedTuple):
-    """A window that is done, as a row of the checkpoint."""
+    """A finished window, as a row of the checkpoint."""
 
     account: str
     begin: int
     end: int
     is_final: bool
-    """Whether a resumed run relies on it; otherwise, it walks the window again."""
+    """Whether a resumed run relies on the window; otherwise, it walks the window again."""
 
     at: int
-    """When the first of its rows was read, in milliseconds since 1970."""
+    """The time at which its first row was read, in milliseconds since 1970."""
 
     rows: int
     undated: int
-    """How many of its rows have no date."""
+    """The number of rows without a date."""
 
     seen: int
     total: int | None
     reason: str | None
-    """Why it is not whole; ``None`` if it is."""
+    """Why the window is not whole; ``None`` if it is."""
 
 
 class Sums(NamedTuple):
-    """What a run has so far."""
+    """The sums over all finished windows of a run."""
 
     windows: int
     rows: int
     undated: int
     width: int
-    """Milliseconds of all windows."""
+    """The milliseconds that the windows span together."""
 
     since: int | None
-    """When the first window was walked, in milliseconds since 1970; `None` if none was."""
+    """The time at which the first window was walked, in milliseconds since 1970; `None` before the first."""
 
     whole_from: int | None
-    """When the first window that is whole begins; `None` if none is."""
+    """The begin of the earliest whole window; `None` without a whole window."""
 
 
 class Checkpoint:
     """The file ``ledger.sqlite`` of a run, and the directory of its parts.
 
     Args:
-        directory: Where the run is kept; made if it does not exist.
-        question: What the run is about, as JSON. Its accounts may be others than before; sums are of them alone.
+        directory: The directory of the run; created if missing.
+        question: The arguments of the run, as JSON. The accounts may differ from earlier runs; sums are of these alone.
 
     Raises:
-        RequestInvalid: The directory holds a run with other arguments or something else, or another process works on
-            it.
-        OSError: The directory cannot be made. Methods raise it where the file cannot be written, as on a full disk.
+        RequestInvalid: The directory holds a run with other arguments, or other files, or another process works on it.
+        OSError: The directory cannot be created. Methods raise it if the file cannot be written, for example because
+            the disk is full.
     """
 
     def __init__(self, directory: Path, question: str) -> None:
@@ -87,11 +87,12 @@ class Checkpoint:
         self.parts = directory / "parts"
         self.parts.mkdir(parents=True, exist_ok=True)
         path = directory / "ledger.sqlite"
-        # A run deletes what it does not know in these directories: they must be its own.
+        # A run deletes unknown files in these directories, so they must be its own.
         if not path.exists() and (any(self.parts.iterdir()) or (directory / "changes").exists()):
-            raise RequestInvalid("out", f"{directory} has `parts` or `changes` of no run: use another directory")
+            reason = f"{directory} has `parts` or `changes`, but no ledger.sqlite of a run: use another directory"
+            raise RequestInvalid("out", reason)
         try:
-            # The commits of the driver come from threads, one after the other.
+            # The driver commits from several threads, but one at a time.
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._open(question)
@@ -102,7 +103,7 @@ class Checkpoint:
             raise RequestInvalid("out", f"cannot be used: {error}") from None
 
     def _open(self, question: str) -> None:
-        # Until the process ends, however it does: two drivers would take each other's parts for orphans.
+        # The lock lasts until the process ends or is killed. Two drivers would delete each other's parts as orphans.
         self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._file.execute("PRAGMA synchronous = FULL")
         self._file.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
@@ -123,36 +124,36 @@ class Checkpoint:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
-            with self._file:  # Which ends what is begun here. In some locales, Python 3.11 does not begin by itself.
+            with self._file:  # It commits or rolls back. In some locales, Python 3.11 does not send BEGIN by itself.
                 self._file.execute("BEGIN")
                 yield
         except sqlite3.OperationalError as error:
             raise OSError(f"the ledger cannot be written: {error}") from None
 
     def _drop_orphans(self) -> None:
-        """Delete the files that the checkpoint does not name: written by a process that was killed, or discarded."""
+        """Delete files that the checkpoint does not name: a killed process has written them, or they were discarded."""
         names = set(self.names())
         for path in self.parts.iterdir():
             if path.name not in names:
                 path.unlink()
 
     def save_grains(self, grains: Mapping[str, int]) -> None:
-        """Save the grains of date filters that are proved, by account."""
+        """Save the proved grains of date filters, by account."""
         with self._transaction():
             self._file.executemany("INSERT INTO grains VALUES (?, ?)", grains.items())
 
     def grains(self) -> dict[str, int]:
-        """Return them."""
+        """Return the saved grains, by account."""
         return dict(self._file.execute("SELECT account, grain FROM grains"))
 
     def commit(self, windows: Iterable[DoneWindow], parts: Sequence[tuple[str, bool]]) -> None:
-        """Add windows, and the files with their rows, which are there already."""
+        """Add windows and the files with their rows. The files must exist already."""
         with self._transaction():
             self._file.executemany("INSERT INTO parts VALUES (?, ?)", parts)
             self._file.executemany("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", windows)
 
     def done(self, account: str) -> list[Window]:
-        """Return the windows of *account* that are done."""
+        """Return the finished windows of *account*."""
         rows = self._file.execute('SELECT "begin", "end" FROM windows WHERE account = ?', (account,))
         return [Window(begin, end) for begin, end in rows]
 
@@ -168,15 +169,15 @@ class Checkpoint:
         return [name for (name,) in self._file.execute("SELECT name FROM parts ORDER BY name")]
 
     def sums(self) -> Sums:
-        """Add up what there is."""
+        """Return the sums over all finished windows."""
         return Sums(*self._file.execute(_SUMS).fetchone())
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Close the file, so that another process can open it."""
         self._file.close()
 
 
 def _without_names(question: str) -> dict[str, object]:
-    """Return *question* without the names of its accounts; a client of one seller has none."""
+    """Return *question* with a flag instead of the account names: whether accounts are named at all."""
     members = json.loads(question)
     return {**members, "accounts": members["accounts"] != [""]}

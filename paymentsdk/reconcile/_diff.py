@@ -1,4 +1,4 @@
-"""The comparison of a book with what a walk has seen: in DuckDB, with more rows than fit into memory."""
+"""The comparison of a book with the orders of a walk, in DuckDB, so the rows need not fit into memory."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from paymentsdk.reconcile._sums import Sum, sum_of_columns
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-#: What DuckDB keeps in memory; the rest is on disk.
+#: The memory of DuckDB; the rest is on disk.
 _MEMORY = "256MB"
 _BATCH = 10_000
-#: Orders of repeated references that are compared at once.
+#: Orders with repeated references that are compared in one step.
 _MOST_REPEATED = 200_000
-#: What the two orders of a pair have in common, at best: all that is compared, the amounts, what was paid, that it was
-#: paid, or nothing.
+#: The keys by which orders are paired, the best first: all compared columns, all amounts, the paid amount, whether the
+#: order was paid, or no key.
 _ALIKE = ("f", "amounts", "paid", "got_paid", "true")
-#: Columns that decide about an outcome.
+#: Columns that determine an outcome.
 _COMPARED = ("currency", "total", "paid", "refunded", "status")
 
 
 def read_sql() -> dict[str, str]:
-    """Return the parts of the comparison, by name."""
+    """Return the SQL of each part of the comparison, by name."""
     _, *parts = files("paymentsdk.reconcile").joinpath("_diff.sql").read_text(encoding="utf-8").split("-- @")
     return dict(part.split("\n", 1) for part in parts)
 
 
 class Diff:
-    """A comparison under way: a database in memory, and in files where that is not enough.
+    """A running comparison, with its database in memory and partly in files.
 
     Args:
-        directory: For these files.
+        directory: The directory of these files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -54,7 +54,7 @@ class Diff:
             "memory_limit": _MEMORY,
             "threads": str(min(4, os.cpu_count() or 1)),
             "temp_directory": str(directory / "spill"),
-            # It fetches nothing from the network.
+            # DuckDB would download extensions.
             "autoinstall_known_extensions": "false",
         }
         self.database: DuckDBPyConnection = duckdb().connect(config=config)
@@ -63,7 +63,7 @@ class Diff:
         self._run(f"CREATE MACRO state_of(word) AS CASE lower(word) {cases} END")
 
     def close(self) -> None:
-        """End it, and what a thread still does for a wait that was cancelled: DuckDB closes nothing that is in use."""
+        """Close the database, after interrupting a thread that still uses it for a cancelled wait."""
         busy = True
         while busy:
             self.database.interrupt()
@@ -74,7 +74,7 @@ class Diff:
                 time.sleep(0.001)
 
     def accounts(self) -> list[str]:
-        """Return the accounts of the book, in order."""
+        """Return the accounts of the book, sorted."""
         return [str(row[0]) for row in self._run("SELECT DISTINCT account FROM book ORDER BY account")]
 
     def compare(
@@ -90,11 +90,11 @@ class Diff:
         accounts: Iterable[str],
         open_writes: Iterable[Subject],
     ) -> int:
-        """Compare the *columns* of the book with the rows in *parts*, and return how many orders it has not found."""
+        """Compare the *columns* of the book with the rows in *parts*, and return how many orders were not found."""
         moments = {"begin": created.begin, "end": created.end, "settled": settled, "oldest": oldest}
         for name, moment in moments.items():
             self._run(f'SET VARIABLE "{name}" = ?::TIMESTAMPTZ', moment_of(moment).isoformat())
-        # Parts may have rows of others, of an earlier run in the directory.
+        # Parts may have rows of other accounts, from an earlier run in the directory.
         self._run("SET VARIABLE accounts = ?", list(accounts))
         for name, paths in (("walked", parts), ("changed_rows", changes)):
             self._view(name, paths)
@@ -113,14 +113,14 @@ class Diff:
         return self._count("absent")
 
     def absent(self) -> Iterator[Absent]:
-        """Yield the orders that were not found, of each account in turn."""
+        """Yield the orders that were not found, alternating between the accounts."""
         rows = self.database.cursor().execute(self._parts["absent"])
         while batch := rows.fetchmany(_BATCH):
             for row in batch:
                 yield Absent(*row)
 
     def add_looked_up(self, orders: Iterable[tuple[Absent, Iterable[LookedUp]]]) -> None:
-        """Add what look-ups have shown."""
+        """Add the results of look-ups."""
         pa = arrow()
         types = {**kinds(), "n": pa.int64(), "by_id": pa.bool_(), "is_doubtful": pa.bool_(), "reason": pa.string()}
         schema = pa.schema([(name, types[name]) for name in ("n", "account", "reference", *LookedUp.__struct_fields__)])
@@ -130,11 +130,11 @@ class Diff:
         self.database.unregister("batch")
 
     def forget_looked_up(self, accounts: Iterable[str]) -> None:
-        """Drop what the look-ups of some *accounts* have shown."""
+        """Delete the results of look-ups for *accounts*."""
         self._run("DELETE FROM looked_up WHERE account IN (SELECT unnest(?::VARCHAR[]))", list(accounts))
 
     def finish(self, path: Path, failed: Mapping[str, PaymentsError]) -> tuple[Sum, ...]:
-        """Decide about all that was not found, write all differences to *path*, and return the sums."""
+        """Decide about the orders that were not found, write all differences to *path*, and return the sums."""
         self._run("SET VARIABLE is_looked_up = true")
         self._part("looked_up")
         self._judge()
@@ -156,7 +156,7 @@ class Diff:
             return self._part("sums")
 
     def _judge(self) -> None:
-        """Find out which orders belong together, and what differs, of as many at a time as memory has room for."""
+        """Pair the orders of both sides and judge the pairs, in steps that fit into memory."""
         steps = 1 + (self._count("ours_left") + self._count("theirs_left")) // _MOST_REPEATED
         for step in range(steps):
             self._run("SET VARIABLE steps = ?", steps)
@@ -172,7 +172,7 @@ class Diff:
         return len(self.database.table(table))
 
     def _view(self, name: str, paths: Sequence[Path]) -> None:
-        """Make a view of the rows in some files."""
+        """Create a view of the rows in some files."""
         empty = name if not paths else f"no_{name}"
         self.database.register(empty, arrow().schema(list(kinds().items())).empty_table())
         if paths:
@@ -189,4 +189,4 @@ class Diff:
         try:
             return self.database.execute(statement, list(values)).fetchall()
         except (engine.IOException, engine.OutOfMemoryException) as error:
-            raise OSError(f"the comparison needs room or files that are not there: {error}") from None
+            raise OSError(f"the comparison lacks memory, disk space or a file: {error}") from None

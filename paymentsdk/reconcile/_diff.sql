@@ -1,15 +1,15 @@
--- The comparison of a book with what a walk has seen. Run by `_diff.py`, part by part; a part begins at `-- @name`.
+-- The comparison of a book with the orders of a walk. `_diff.py` runs it part by part; a part begins at `-- @name`.
 -- Variables: "begin", "end", settled, oldest (moments), walked, changed_rows (files), steps, step (whole numbers),
 -- is_looked_up (whether the look-ups have been made).
 
 -- @setup
 
--- NULL, where nothing is said of it.
+-- NULL if neither the paid amount nor the state is known.
 CREATE MACRO is_paid(paid, state) AS
     coalesce(paid <> 0 OR state IN ('paid', 'refunded'), nullif(paid IS NULL AND state IS NULL, true));
 
--- An order that is open says no more than that nobody has paid it. Of one that was refunded in part, platforms say
--- that it is paid, or that it is refunded; one that was canceled after its payment is refunded.
+-- An open order is only known to be unpaid. Platforms call a partly refunded order paid or refunded. An order that was
+-- canceled after its payment is refunded.
 CREATE MACRO same_state(ours, theirs, paid, refunded) AS
     ours IS NULL OR theirs IS NULL OR ours = theirs
     OR (ours = 'open' AND theirs = 'created')
@@ -17,7 +17,7 @@ CREATE MACRO same_state(ours, theirs, paid, refunded) AS
     OR (ours = 'canceled' AND theirs = 'refunded')
     OR (ours IN ('paid', 'refunded') AND theirs IN ('paid', 'refunded') AND 0 < refunded AND refunded < paid);
 
--- Names of the amounts that the book has, and the platform gives none that can be read.
+-- The names of the amounts that the book has, but that cannot be read on the platform.
 CREATE MACRO not_compared(our_total, our_paid, our_refunded, total, paid, refunded) AS concat_ws(
     ', ', if(our_total IS NOT NULL AND total IS NULL, 'total', NULL), if(our_paid IS NOT NULL AND paid IS NULL, 'paid', NULL),
     if(our_refunded IS NOT NULL AND refunded IS NULL, 'refunded', NULL)
@@ -34,12 +34,12 @@ CREATE MACRO judged(ours, theirs) AS CASE
     ELSE 'match'
 END;
 
--- NULL, where a sum is more than a column can hold.
+-- NULL if the sum does not fit into a column.
 CREATE MACRO added(whole, rest) AS TRY_CAST(whole + floor(rest)::BIGINT AS DECIMAL(38, 18)) + (rest - floor(rest));
 CREATE MACRO sum_of(amount) AS added(sum(floor(amount)::HUGEINT), sum(amount - floor(amount)));
 CREATE MACRO total_of(amount) AS sum(amount);
 
--- What the platform has more than the book; NULL, where that is not known, or the amounts have two currencies.
+-- The platform's amount minus the book's; NULL if one is unknown, or if the amounts have two currencies.
 CREATE MACRO difference(outcome, n, ids, ours, theirs) AS CASE
     WHEN outcome IN ('currency', 'not_read', 'not_whole', 'too_old') THEN NULL
     WHEN n IS NULL THEN theirs
@@ -51,7 +51,7 @@ CREATE MACRO in_question(created) AS
     created IS NULL OR (created >= getvariable('begin') AND created < getvariable('end'));
 CREATE MACRO in_reach(created) AS in_question(created) OR created >= getvariable('oldest');
 
--- A row without a date comes once for each window that showed it, and one that has changed since is among the changes.
+-- A row without a date comes once for each window that showed it. A row that has changed since is among the changes.
 CREATE VIEW changed AS
     SELECT * FROM changed_rows WHERE in_question(created) OR created < '0001-01-03 00:00:00+00'
     QUALIFY row_number() OVER (PARTITION BY account, id ORDER BY read_at DESC, updated DESC) = 1;
@@ -70,10 +70,10 @@ CREATE VIEW theirs AS
         if(contains(unread, 'paid'), NULL, coalesce(paid, 0)) AS paid,
         if(contains(unread, 'refunded'), NULL, coalesce(refunded, 0)) AS refunded, order_status, status, created, read_at
     FROM seen WHERE account IN getvariable('accounts');
--- Of a million orders few are asked for it.
+-- The state is computed on demand, because few of the orders need it.
 CREATE MACRO state_in(order_status, status) AS coalesce(state_of(order_status), state_of(status));
 
--- What is looked up: orders of a reference, or the order of an id; without an `id` there was none.
+-- The results of look-ups: the orders of a reference, or the order of an id. Without an `id`, no order was found.
 CREATE TABLE looked_up (
     n BIGINT, account VARCHAR, reference VARCHAR, by_id BOOLEAN, is_doubtful BOOLEAN, id VARCHAR, currency VARCHAR,
     total DECIMAL(38, 18), paid DECIMAL(38, 18), refunded DECIMAL(38, 18), state VARCHAR, created TIMESTAMPTZ,
@@ -82,7 +82,7 @@ CREATE TABLE looked_up (
 CREATE TABLE open_writes (account VARCHAR, reference VARCHAR, order_id VARCHAR);
 CREATE TABLE doubtful (account VARCHAR, first TIMESTAMPTZ, last TIMESTAMPTZ);
 
--- Sellers that could not be read, and orders of which there is something to say.
+-- Sellers that could not be read, and the reasons of single orders.
 CREATE TABLE failed (account VARCHAR, reason VARCHAR);
 CREATE TABLE reasons (n BIGINT, reason VARCHAR);
 
@@ -93,10 +93,10 @@ CREATE TABLE found (
 );
 
 -- @candidates
--- What agrees is told by hashes, and not looked at again: where as many orders of the platform as of the book have the
--- reference, and the same in all columns that are compared, the sum is 0. All others are candidates, and some that agree;
--- so are orders of the book that were made at another time: which of the platform's they are, only a look-up tells. It
--- also tells whether what is open here was paid at another time.
+-- Orders that agree are recognised by hashes, and are not compared further: the sum over a reference is 0 if both sides
+-- have the same number of orders with the same compared columns. All other orders are candidates; some of them may
+-- agree as well. Orders of the book that were created outside of the period are candidates, too: only a look-up finds
+-- their counterparts, and shows whether an order that is open here was paid at another time.
 CREATE TABLE candidates AS
     SELECT h FROM (
         SELECT
@@ -116,14 +116,14 @@ CREATE TABLE their_candidates AS
     SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
     FROM theirs WHERE h IN (FROM candidates);
 
--- References that either side has more than once (and some others, by their hash). An order without a reference is in
--- nobody's book.
+-- References that either side has more than once, and a few others with the same hash. Orders without a reference are
+-- left out, because no book has them.
 CREATE TABLE repeated AS
     SELECT h FROM our_candidates GROUP BY h HAVING count(*) > 1
     UNION
     SELECT h FROM their_candidates WHERE reference IS NOT NULL GROUP BY h HAVING count(*) > 1;
 
--- All others are compared in one join. What agrees is not kept: it is counted by what is left.
+-- All others are compared in one join. Matches are not stored: they are counted as the rest of the book.
 INSERT INTO found
     SELECT
         CASE
@@ -144,9 +144,9 @@ CREATE TABLE theirs_left AS FROM their_candidates WHERE h IN (FROM repeated);
 DROP TABLE their_candidates;
 
 -- @orders
--- Both sides of one of the `steps`, by hash. In `pairs` will be which order of the book an order stands for. One that is
--- older than the search shows has none, if the book has others of its reference; unless the first payment is nearer to it
--- than to these: then it is its own, which the platform dates a little later.
+-- Both sides of one of the `steps`, by hash. `pairs` will assign an order of the book to each order of the platform. An
+-- order of the book that is too old for the search is left out if the book has newer orders of its reference. It stays
+-- if the first payment is closer to it than to the newer orders: the platform may date its payment a little later.
 CREATE TABLE orders AS
     WITH
         both_sides AS (
@@ -169,8 +169,8 @@ CREATE TABLE orders AS
     FROM both_sides AS o JOIN alike ON o.account = alike.account AND o.reference IS NOT DISTINCT FROM alike.reference
     WHERE n IS NULL OR in_reach(created) OR first_in_reach IS NULL OR first_paid - moment < first_in_reach - first_paid;
 
--- What tells which belong together; all orders of a reference are a `series`. To sort and to partition wide rows with
--- strings again and again would take most of the time.
+-- The columns that decide which orders belong together; all orders of a reference are a `series`. They have their own
+-- table, because sorting and partitioning wide rows with strings repeatedly would take most of the time.
 CREATE TABLE points AS
     SELECT
         number, series, n, moment, paid, got_paid, fingerprint(currency, total, paid, refunded, state) AS f,
@@ -183,10 +183,10 @@ CREATE TABLE points AS
 CREATE TABLE pairs (number BIGINT, n BIGINT);
 
 -- @pair
--- Pairs of orders that have the same `:key`: as many as there can be, with the least time between them. Walk along time,
--- up a level at each order of the book and down at each of the platform: on every level, both take turns, and the
--- neighbours are pairs. Where their number is odd, the one is left out without which the others are the closest (Karp and
--- Li, "Two special cases of the assignment problem", 1975).
+-- Pair as many orders with the same `:key` as possible, with the least time between them. Walk along time, up a level
+-- at each order of the book and down at each order of the platform. On every level, both sides alternate, and
+-- neighbours are pairs. If a level has an odd number of orders, leave out the order without which the rest is closest
+-- (Karp and Li, "Two special cases of the assignment problem", 1975).
 INSERT INTO pairs
     WITH
         free AS (
@@ -221,7 +221,7 @@ INSERT INTO pairs
     FROM lines WHERE place IS DISTINCT FROM left_out;
 
 -- @double
--- What was paid besides stands for the order of the same `:key` that is the nearest in time, too.
+-- An additional payment is also paired with the order of the same `:key` that is closest in time.
 INSERT INTO pairs
     WITH besides AS (FROM points ANTI JOIN pairs USING (number) WHERE n IS NULL AND got_paid)
     SELECT number, if(after IS NULL OR moment - before.moment <= after.moment - moment, before.n, after.n) FROM (
@@ -237,8 +237,8 @@ INSERT INTO pairs
     ) WHERE n IS NULL AND (before IS NOT NULL OR after IS NOT NULL);
 
 -- @judge
--- What agrees is not kept: it is counted by what is left. An order that nobody has paid is no extra one, if the book has
--- its reference.
+-- Matches are not stored: they are counted as the rest of the book. An unpaid order is not extra if the book has its
+-- reference.
 INSERT INTO found
     WITH
         matched AS (SELECT o.* REPLACE (pairs.n AS n) FROM orders AS o JOIN pairs USING (number) WHERE o.n IS NULL),
@@ -276,7 +276,8 @@ DROP TABLE points;
 DROP TABLE pairs;
 
 -- @look_up
--- Those that the walk has not found, or that were made at another time. Of their references, all is compared again.
+-- Orders that the walk has not found, or that were created outside of the period. All orders of their references are
+-- compared again.
 CREATE TABLE absent AS
     SELECT
         b.* REPLACE (if(in_question(b.created), b.order_id, NULL) AS order_id)
@@ -290,7 +291,7 @@ SELECT n, account, reference, coalesce(order_id, '') FROM absent
 ORDER BY row_number() OVER (PARTITION BY account ORDER BY n), account;
 
 -- @looked_up
--- What a look-up by reference has shown stands for what the walk has not; but for what it has.
+-- Orders that a look-up by reference has shown are added to those of the walk, unless the walk has them already.
 UPDATE looked_up SET state = state_of(state);
 CREATE TABLE theirs_left AS
     SELECT * EXCLUDE (order_status, status), state_in(order_status, status) AS state, hash(account, reference) AS h
@@ -306,8 +307,8 @@ INSERT INTO theirs_left BY NAME
 CREATE TABLE ours_left AS FROM our_candidates SEMI JOIN absent USING (account, reference);
 
 -- @decide
--- After `judge`, what is absent now has not been found at all, or only orders that nobody has paid. The order of its id
--- says more than these.
+-- After `judge`, an order is still absent if it was not found at all, or only as unpaid orders. The order of its id, if
+-- it was looked up, replaces these.
 CREATE TABLE nowhere AS
     WITH unpaid AS (SELECT * EXCLUDE outcome, ids AS id, false AS by_id FROM found WHERE outcome = 'absent')
     FROM unpaid ANTI JOIN (FROM looked_up WHERE by_id) USING (n)
@@ -315,8 +316,8 @@ CREATE TABLE nowhere AS
     FROM looked_up SEMI JOIN unpaid USING (n) WHERE by_id;
 DELETE FROM found WHERE outcome = 'absent';
 
--- Lines that the book has twice, by reference or id: another line with the same amounts has the order. Lines of one
--- reference with two ids or two dates are about two orders.
+-- Lines that the book has twice, by reference or id: another line with the same amounts has the order. Lines with one
+-- reference but different ids or dates are different orders.
 CREATE TABLE twins AS
     WITH
         lines AS (
@@ -374,7 +375,7 @@ INSERT INTO reasons
     SELECT n, any_value(looked_up.reason) FROM looked_up JOIN found USING (n) WHERE outcome = 'not_read' GROUP BY n;
 UPDATE found SET read_at = NULL WHERE outcome = 'not_read';
 
--- Of a seller that could not be read, nothing is claimed.
+-- Orders of a seller that could not be read get no other outcome.
 DELETE FROM found WHERE account IN (SELECT account FROM failed);
 INSERT INTO found BY NAME
     SELECT 'not_read' AS outcome, n, account, reference FROM book SEMI JOIN failed USING (account)
@@ -398,7 +399,7 @@ CREATE VIEW differences AS
         state_of(b.status) AS book_status, f.state AS status, b.created AS book_created, f.created, f.read_at,
         CASE
             WHEN r.reason IS NOT NULL THEN r.reason
-            WHEN f.outcome = 'not_compared' THEN 'the platform gives no amount that can be read: '
+            WHEN f.outcome = 'not_compared' THEN 'the platform has no readable amount for: '
                 || not_compared(b.total, b.paid, b.refunded, f.total, f.paid, f.refunded)
             WHEN f.outcome NOT IN ('missing', 'not_paid_or_missing') THEN NULL
             WHEN regexp_full_match(b.reference, '[0-9]([.,][0-9]+)?E[+][0-9]+') THEN 'book[' || b.n
@@ -410,8 +411,8 @@ CREATE VIEW differences AS
     FROM found AS f LEFT JOIN book AS b USING (n) LEFT JOIN reasons AS r USING (n);
 
 -- @sums
--- An order that agrees has the amounts of the book. Amounts of two currencies are in two lines. Of an order that the book
--- has twice, the other line has the amounts of the platform.
+-- A match has the amounts of the book. Amounts of two currencies are in two lines. If the book has an order twice, the
+-- platform's amounts belong to the other line.
 WITH lines AS (
     SELECT
         account, outcome, coalesce(book_currency, currency) AS currency, 1 AS orders, book_paid, book_refunded,

@@ -18,27 +18,28 @@ from paymentsdk.reconcile._run import Job, do
 if TYPE_CHECKING:
     from paymentsdk.client import PaymentsClient
 
-#: Calls in flight of a worker process, at most.
+#: The maximum of calls in flight in a worker process.
 _MOST_IN_FLIGHT = 1_000
-#: Seconds without a job after which a worker closes its client: the driver may have been killed.
+#: Seconds without a job after which a worker closes its client, because the driver may have been killed.
 IDLE = 60.0
 
 
 class DaskExecutor:
     """Walks windows on the workers of a Dask cluster, for `walk(executor=)` and `reconcile(executor=)`.
 
-    Needs the extra `dask`, on all machines the same versions, and `out` on storage that all of them have under the same
-    path. Each worker process has one event loop and one client for the whole run; a minute without a job, as after the
-    death of the driver, ends them. If a worker dies, Dask has another do what it was at: its files do not count.
+    Needs the extra `dask`, the same versions on all machines, and storage that all machines see under the same path for
+    `out`. Each worker process has one event loop and one client for the whole run. Both end after a minute without a
+    job, for example after the driver has died. If a worker dies, Dask gives its job to another worker, and the files of
+    the first do not count.
 
     Args:
-        connect: Makes the client of a worker: a function that the workers can import, or one of the main module. It is
-            called on the event loop; the client is closed at the end.
-        address: Of the scheduler, such as `tcp://10.0.0.1:8786`.
+        connect: Makes the client of a worker. It is a function that the workers can import, or a function of the main
+            module. It is called on the event loop; the client is closed at the end.
+        address: The address of the scheduler, such as `tcp://10.0.0.1:8786`.
         in_flight: Calls in flight of each worker process, 1 to 1,000.
 
     Raises:
-        RequestInvalid: *in_flight* is out of range; at the begin of a walk, *address* is none.
+        RequestInvalid: *in_flight* is out of range, or, when a walk begins, *address* is invalid.
     """
 
     def __init__(self, connect: Callable[[], PaymentsClient], address: str, *, in_flight: int = 16) -> None:
@@ -51,28 +52,28 @@ class DaskExecutor:
 
     @property
     def slots(self) -> int:
-        """How many jobs may be under way: one for each thread of the workers, and as many that wait."""
+        """The number of jobs in flight: one for each thread of the workers, and as many that wait."""
         return max(1, 2 * self._threads)
 
     async def run(self, job: Job) -> Job:
-        """Have a worker do *job*, and return it with its result; if that worker dies, another does it.
+        """Let a worker do *job*, and return the job with its result. If the worker dies, another does the job.
 
         Raises:
             PaymentsError: A call failed.
-            ChildProcessError: Too many workers have died with it, as Dask is configured.
+            ChildProcessError: The job has killed as many workers as Dask's configuration allows.
         """
         future = self._cluster.submit(_do, job, self._run, self._connect, self._in_flight, pure=False)
         try:
-            done: Job = await future
+            result: Job = await future
         except import_module("distributed").KilledWorker as error:
             raise ChildProcessError(str(error)) from None
         finally:
             future.release()
-        return done
+        return result
 
     async def __aenter__(self) -> Self:
         if self._cluster is not None:
-            raise RequestInvalid("executor", "walks for another run; give each run one of its own")
+            raise RequestInvalid("executor", "walks for another run; make an executor for each run")
         self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
         try:
             await self._cluster
@@ -99,7 +100,7 @@ class DaskExecutor:
 
 
 class _Host:
-    """The client of a worker process: made for the first job, and closed after a while without one."""
+    """The client of a worker process. It is made for the first job, and closed after a while without jobs."""
 
     def __init__(self, connect: Callable[[], PaymentsClient], in_flight: int) -> None:
         self._connect = connect
@@ -111,7 +112,7 @@ class _Host:
         self._loop = _loop()
 
     def do(self, job: Job) -> Future[Job]:
-        """Begin *job* and return what gets its result; called from any thread of the worker."""
+        """Begin *job*, and return a future of its result. Any thread of the worker may call this."""
         return asyncio.run_coroutine_threadsafe(self._do(job), self._loop)
 
     def close(self) -> None:
@@ -138,13 +139,13 @@ class _Host:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of this process for clients, in a thread of its own."""
+    """Return the event loop of this process for clients, which runs in its own thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="paymentsdk").start()
     return loop
 
 
-#: By the run: a worker of Dask may serve several drivers.
+#: The hosts by run, because a worker of Dask may serve several drivers.
 _hosts: dict[str, _Host] = {}
 
 

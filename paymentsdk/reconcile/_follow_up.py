@@ -1,4 +1,4 @@
-"""The reads after the walk: rows that have changed since, and orders of the book that the walk has not found."""
+"""The reads after the walk: rows that changed during it, and orders of the book that it has not found."""
 
 import asyncio
 import shutil
@@ -25,24 +25,24 @@ from paymentsdk.reconcile._tasks import for_each, together
 from paymentsdk.reconcile._walk import MOST_IN_FLIGHT, MOST_PENDING, not_whole
 from paymentsdk.resources.orders import GET, Order, RefundStatus
 
-#: Ranges without an end that are asked for until one comes as one page.
+#: The maximum of queries for the last, open range, until it fits on one page.
 MOST_ROUNDS = 20
-#: No row is too old for its changes to be shown, as long as it is shown at all.
+#: Milliseconds without an effective limit: the search shows changes of rows of any age.
 _EVER = 10**15
-#: Look-ups that wait to be kept, at most.
+#: The maximum of look-ups that wait to be saved.
 _BATCH = 1_000
-#: How often a reference is asked for whose orders do not come on one page.
+#: The maximum of queries for a reference whose orders do not fit on one page.
 _TRIES = 5
 
 
 @dataclass
 class Changes:
-    """What has changed since the walk: a second walk over `last_updated`, so that all rows speak of one time.
+    """A second walk, over `last_updated`, that finds the changes since the first, so that all rows are as of one time.
 
-    A row that changes leaves its range of `last_updated` and enters a later one. So ranges are walked from the earliest
-    to the latest, each after it has ended: a row that changes meanwhile is met again. The last range has no end, and
-    has to come as one page: behind it there is nothing. So each change that was shown when the first range was asked
-    for is found. One that is shown later may have a date in a range that is done by then.
+    A row that changes leaves its range of `last_updated` and enters a later range. So ranges are walked from the
+    earliest to the latest, each after it has ended, and a row that changes meanwhile is found again. The last range is
+    open, and has to fit on one page, so no row can be behind it. Therefore the walk finds every change that the
+    platform showed before the first query. A change that is shown later may be dated in a range that is finished.
     """
 
     run: Run
@@ -50,10 +50,10 @@ class Changes:
     files: list[Path] = field(default_factory=list)
     not_whole: list[NotWhole] = field(default_factory=list)
     as_of: int | None = None
-    """Until when, in milliseconds since 1970; `None` if no such moment is known."""
+    """All changes up to this moment were found, in milliseconds since 1970; `None` if no moment is known."""
     _rows: list[Rows] = field(default_factory=list)
     _pending: int = 0
-    """How many these are."""
+    """The number of rows in `_rows`."""
     _moments: dict[str, int | None] = field(default_factory=dict)
     """The `as_of` of each account."""
 
@@ -66,7 +66,7 @@ class Changes:
         since = self.run.checkpoint.sums().since
         if since is None:
             return
-        # What changed shortly before may have been shown only since.
+        # The platform may have shown a change only after the walk began, although it happened shortly before.
         self._since = since - self.run.rules.lag
         await asyncio.to_thread(self._directory.mkdir)
         await self.run.take_phase(self._read_accounts)
@@ -95,7 +95,7 @@ class Changes:
         self._moments |= await for_each(proved, read, self.run.failed)
 
     async def _account(self, name: str, rules: Rules, begin: int) -> int | None:
-        """Return the moment of the first page, if the last range has come as one."""
+        """Return the moment of the first page if the last range fitted on one page; `None` otherwise."""
         shown_by: int | None = None
         for _ in range(MOST_ROUNDS):
             rows = Rows(name)
@@ -112,7 +112,7 @@ class Changes:
         return None
 
     async def _ranges(self, name: str, rules: Rules, whole: Window) -> bool:
-        """Walk ranges that have ended, the earliest first; say whether all of them were whole."""
+        """Walk ranges that have ended, the earliest first, and return whether all of them were whole."""
         stack = [whole]
         while stack:
             window = stack.pop()
@@ -122,7 +122,7 @@ class Changes:
                 continue
             await self._add(window, rows.take(verdict.places))
             if verdict.reason is not None:
-                reason = f"what has changed in this time: {verdict.reason}"
+                reason = f"changes in this period: {verdict.reason}"
                 self.not_whole.append(not_whole(name, window, len(verdict.places), verdict.total, reason))
                 return False
         return True
@@ -151,7 +151,7 @@ class Absent(NamedTuple):
     """An order of the book that the walk has not found."""
 
     n: int
-    """Its row in the book."""
+    """The number of its row in the book."""
     account: str
     reference: str
     order_id: str
@@ -160,12 +160,12 @@ class Absent(NamedTuple):
 class LookedUp(Struct, frozen=True, kw_only=True):
     """The result of a look-up: a merchant order of the reference, or the order of the id.
 
-    `id` is `None` if there is no such order.
+    `id` is `None` if no order was found.
     """
 
     by_id: bool = False
     is_doubtful: bool = False
-    """Whether the search may have more orders of the reference than it showed."""
+    """Whether the platform may have more orders of the reference than the search showed."""
     id: str | None = None
     currency: str | None = None
     total: Decimal | None = None
@@ -174,30 +174,30 @@ class LookedUp(Struct, frozen=True, kw_only=True):
     status: str | None = None
     created: datetime | None = None
     reason: str | None = None
-    """Why it could not be read."""
+    """Why the order could not be read."""
     read_at: datetime
 
 
-#: Where an order has its amounts.
+#: The paths of the amounts in an order.
 _AMOUNTS = {
     "total": ("$.total_amount",),
     "paid": ("$.transactions.payments[0].paid_amount",),
     "refunded": ("$.transactions.payments[0].refunded_amount", "$.transactions.refunds"),
 }
-#: Look-ups of a seller in a row that get no response; then it is the seller that cannot be read.
+#: After this many consecutive look-ups without a response, the seller counts as not readable.
 _MOST_SILENT = 10
-#: Errors of a look-up that are about its seller.
+#: Errors of a look-up that concern the whole seller.
 _OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 
 class LookUps:
-    """Looks orders up, by reference and by the id that the book has.
+    """Looks up orders by reference and by the id in the book.
 
     Args:
         run: The run.
-        missing: How many orders there are to look up.
-        add: Keeps what the look-ups of some orders have shown.
-        forget: Drops what the look-ups of some accounts have shown.
+        missing: The number of orders to look up.
+        add: Saves the results of look-ups.
+        forget: Deletes the results of look-ups of some accounts.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ class LookUps:
         self._missing = missing
         self._add = add
         self._forget = forget
-        #: Look-ups without a response, by seller, since the last that had one.
+        #: The number of consecutive look-ups without a response, by seller.
         self._silent: Counter[str] = Counter()
-        #: Look-ups that are done, and not kept yet.
+        #: Finished look-ups that are not saved yet.
         self._pending: list[tuple[Absent, list[LookedUp]]] = []
         self._done = 0
 
@@ -223,7 +223,7 @@ class LookUps:
         async def look_up(names: list[str]) -> None:
             accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.run.in_flight * len(names))
             orders = (line for line in absent() if line.account in accounts and line.account not in self.run.failed)
-            # Those that are taken again had look-ups before they failed.
+            # Accounts that are tried again may have results from before they failed.
             self._forget(names)
             await together(self._work(orders) for _ in range(workers))
             self._flush()
@@ -259,7 +259,7 @@ class LookUps:
         self._pending.append((line, orders))
 
     async def _find(self, line: Absent, orders: list[LookedUp]) -> None:
-        """Add to *orders* what is found of one; what was found before an error is among them."""
+        """Add all found orders of *line* to *orders*; after an error, those found before it stay there."""
         page = None
         for _ in range(_TRIES):
             rows = Rows(line.account)
@@ -268,30 +268,30 @@ class LookUps:
                 await self._judge(line, rows, moment_of(page.now), orders)
                 return
             if page is not None and (page.total or 0) >= self.run.rules.max_window:
-                break  # No page of so many is believed.
+                break  # Totals of this size are not trusted.
         at = moment_of((self.run.walk.begun or 0) if page is None else page.now)
         orders.append(LookedUp(by_id=bool(line.order_id), is_doubtful=True, read_at=at))
 
     async def _judge(self, line: Absent, rows: Rows, at: datetime, orders: list[LookedUp]) -> None:
-        """Add to *orders* what all *rows* of a reference say, and the order of the id."""
+        """Add the *rows* of the reference, and the order of the id, to *orders*."""
         drop_unstorable(rows)
-        # The search may find more than it was asked for, such as all references that begin so.
+        # The search may return other references, for example all with the same beginning.
         orders += [_seen(rows, i, at) for i in range(len(rows)) if rows.reference[i] == line.reference]
         if not line.order_id:
             return
         order = await self._get(line, at)
-        # What was paid is among the rows: if another line of the book has it, this one has nothing.
-        is_counted = order.paid and any(seen.paid for seen in orders)
+        # A payment is also among the rows of its reference. If another line of the book has it, this line has no order.
+        is_counted = order.paid and any(row.paid for row in orders)
         orders.append(LookedUp(by_id=True, read_at=at) if is_counted else order)
 
     async def _get(self, line: Absent, at: datetime) -> LookedUp:
-        """Return the order of an id."""
+        """Return the order of the id."""
         nothing = LookedUp(by_id=True, read_at=at)
         try:
             call = partial(self.run.accounts[line.account].call, GET, order_id=line.order_id)
             result = await self.run.walk.served(line.account, call)
         except (NotFound, BadRequest, RequestInvalid) as error:
-            # An id that cannot be one is that of no order, too. Another 400, such as a gateway's, says nothing of it.
+            # No order has a malformed id. Other 400s, such as those of a gateway, do not tell whether the order exists.
             if isinstance(error, BadRequest) and error.code != "invalid_path_param":
                 raise
             return nothing
@@ -301,12 +301,12 @@ class LookUps:
             is_unread = any(place.startswith(path) or path.startswith(place) for path in dropped for place in places)
             if is_unread or not is_storable(getattr(order, name)):
                 order = replace(order, **{name: None})
-        # The id of another order says nothing about this one.
+        # An order with another reference is not the order of this line.
         return order if result.value.external_reference in (None, line.reference) else nothing
 
 
 def _answers(rows: Rows, reference: str) -> bool:
-    """Whether *rows* can be what was found by *reference*, since some have one like it, or none has any."""
+    """Return whether *rows* can be the result for *reference*: a row has a similar reference, or no row has any."""
     references = list(filter(None, rows.reference))
     return not references or any(reference.casefold() in text.casefold() for text in references)
 

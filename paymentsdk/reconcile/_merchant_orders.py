@@ -1,4 +1,4 @@
-"""The merchant orders of the platform: read from pages, kept column by column, and written to Parquet files."""
+"""Merchant orders of the platform, which are read from pages, stored by column, and written to Parquet files."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from paymentsdk._call.response import Result
     from paymentsdk._codec.anomaly import Anomaly
 
-#: The date that a range is about.
+#: The date by which a range selects rows.
 By: TypeAlias = Literal["date_created", "last_updated"]
-#: Digits of an amount, and how many of them are decimals: more than any currency has. Sums may have two more.
+#: Digits of an amount, and how many of them are decimals. No currency has more. Sums may have two more digits.
 DIGITS, DECIMALS = 36, 18
-#: Columns with few values.
+#: Columns with few different values.
 _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
-#: Columns with amounts; what the platform calls them ends in `_amount`.
+#: Columns with amounts. The platform's names for them end in `_amount`.
 AMOUNTS = ("total", "paid", "refunded")
 _MOMENTS = ("created", "updated")
-#: Columns that are as the platform sends them.
+#: Columns with values as the platform sends them.
 _COPIED = {
     name: attrgetter(name) for name in ("reference", "preference_id", "currency", *AMOUNTS, "status", "order_status")
 }
-#: What the extra brings, imported at its first use.
+#: The modules of the extra, imported at their first use.
 duckdb = partial(import_module, "duckdb")
 arrow = partial(import_module, "pyarrow")
 parquet = partial(import_module, "pyarrow.parquet")
@@ -73,7 +73,7 @@ class MerchantOrderRow(
         **{name: f"{name}_amount" for name in AMOUNTS},
     },
 ):
-    """What a reconciliation reads of a merchant order; members have the names of the columns in the files."""
+    """The members of a merchant order that a reconciliation reads, by the names of the columns in the files."""
 
     id: Id
     reference: str | None = None
@@ -98,7 +98,7 @@ class MerchantOrderRow(
 
 
 class MerchantOrderPage(ResponseStruct):
-    """A page of them."""
+    """A page of merchant orders."""
 
     elements: tuple[MerchantOrderRow, ...] | None = None
     next_offset: int | None = None
@@ -110,7 +110,7 @@ SEARCH_ORDERS = SEARCH.returning(MerchantOrderPage)
 
 
 class Rows(Struct):
-    """Rows of an account, column by column, until they are written: as orders, they would take much more memory.
+    """Rows of an account that wait to be written. They are stored by column, which takes much less memory.
 
     Members have the names of the columns in the files.
     """
@@ -126,12 +126,13 @@ class Rows(Struct):
     status: list[str | None] = []
     order_status: list[str | None] = []
     created: list[timedelta | None] = []
-    """Since 1970, as `updated`: pyarrow takes three times as long for a datetime."""
+    """The time since 1970, because pyarrow takes three times as long for a datetime."""
     updated: list[timedelta | None] = []
+    """The time since 1970."""
     read_at: list[int] = []
-    """By the platform's clock, in milliseconds since 1970."""
+    """The platform's time, in milliseconds since 1970."""
     unread: list[str | None] = []
-    """Which amounts could not be read, separated by spaces."""
+    """The names of the amounts that could not be read, separated by spaces."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -141,7 +142,7 @@ class Rows(Struct):
         first = len(self)
         self.id += [row_id or "" for row_id in ids]
         for name, read in _COPIED.items():
-            # Extended by an iterator, a list would keep room for more.
+            # A list that is extended by an iterator reserves too much memory.
             getattr(self, name).extend(list(map(read, orders)))
         self.created += [None if (moment := order.created) is None else moment - EPOCH for order in orders]
         self.updated += [None if (moment := order.updated) is None else moment - EPOCH for order in orders]
@@ -150,9 +151,9 @@ class Rows(Struct):
         return range(first, len(self))
 
     def add_page(self, result: Result[MerchantOrderPage], by: By) -> Snapshot:
-        """Add the orders of a page, and return what it says of the range of *by* that was asked for."""
+        """Add the orders of a page, and return the page as a snapshot of a range of *by*."""
         orders: Sequence[MerchantOrderRow] = result.value.elements or ()
-        # This machine's time, if the platform does not say it.
+        # Without a `Date` of the platform, the time of this machine counts.
         now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
         ids = ids_of(orders)
         places, received = self.add(ids, orders, now), len(orders)
@@ -167,34 +168,34 @@ class Rows(Struct):
 
 
 def write(parts: Sequence[Rows], path: Path) -> None:
-    """Write a Parquet file, as a whole or not at all.
+    """Write a Parquet file, whole or not at all.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
         ValueError: An amount cannot be stored; see `drop_unstorable`.
     """
     with whole(path) as unfinished, unfinished.open("wb") as file:
-        # Small parts have nothing to gain from a dictionary or from statistics: they cost more time than all the rest.
+        # Dictionaries and statistics do not help small files, and would take most of the time.
         parquet().write_table(
             _table(parts), file, compression="lz4", use_dictionary=_REPEATED, write_statistics=False, store_schema=False
         )
 
 
 def drop_unstorable(rows: Rows) -> str | None:
-    """Drop amounts of *rows* that were not read or that the files cannot store, and return what is wrong with them."""
+    """Drop amounts of *rows* that could not be read or stored, and return the reasons; `None` if none was dropped."""
     reasons = []
     for name in AMOUNTS:
         amounts = getattr(rows, name)
         for i, amount in enumerate(amounts):
             if not is_storable(amount):
-                reasons.append(f"{name}_amount of {rows.id[i]} is no amount that can be kept: {amount}")
+                reasons.append(f"{name}_amount of {rows.id[i]} cannot be stored as an amount: {amount}")
                 rows.unread[i] = f"{rows.unread[i] or ''} {name}"
                 amounts[i] = None
     return "; ".join(reasons[:3]) or None
 
 
 def is_storable(amount: Decimal | None) -> bool:
-    """Whether the files can store *amount*."""
+    """Return whether the files can store *amount*."""
     try:
         arrow().scalar(amount, kinds()["total"])
     except ValueError:
@@ -203,10 +204,10 @@ def is_storable(amount: Decimal | None) -> bool:
 
 
 def check_installed() -> None:
-    """Raise where the extra is missing.
+    """Check that the extra is installed.
 
     Raises:
-        ImportError: pyarrow or duckdb is not installed; the message says how to get them.
+        ImportError: pyarrow or duckdb is not installed; the message says how to install them.
     """
     for name in ("pyarrow", "duckdb"):
         if find_spec(name) is None:
@@ -240,21 +241,21 @@ def kinds() -> dict[str, object]:
 
 
 def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
-    """Return the ids of *orders* as text: 3 and "3" are one."""
+    """Return the ids of *orders* as text, so 3 and "3" are the same id."""
     ids = [str(order.id) for order in orders]
-    # Neither is an id; a row without one has lost it in decoding.
+    # An id that is missing after decoding is "None" here, and "" is not an id either.
     if "None" in ids or "" in ids:
         return tuple([None if row_id in ("None", "") else row_id for row_id in ids])
     return tuple(ids)
 
 
 def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
-    """Mark amounts that could not be read: absent, they would count as nothing. Return how many entries are no rows."""
+    """Mark unreadable amounts, which would otherwise count as 0; return how many entries could not be read as rows."""
     dropped = [int(match[1]) for anomaly in anomalies if anomaly.dropped and (match := _ENTRY.match(anomaly.path))]
     amounts = [match for anomaly in anomalies if anomaly.dropped and (match := _AMOUNT.match(anomaly.path))]
     unreadable = {(int(match[1]), match[2]) for match in amounts}
     if len(anomalies) > MOST_REPORTS:
-        # Not all are named: any amount that is absent may be one of them.
+        # Not all anomalies are named, so any missing amount may be unreadable.
         unreadable |= {*product(range(len(places) + len(dropped)), AMOUNTS)}
     for entry, name in unreadable:
         amounts_of_rows, i = getattr(rows, name), places.start + entry - sum(place < entry for place in dropped)
@@ -264,7 +265,7 @@ def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) ->
 
 
 def _span(rows: Rows, places: range, by: By, anomalies: Sequence[Anomaly]) -> tuple[int, int] | None:
-    """Return the earliest and the latest date of the *rows* at *places*, as far as these are certain."""
+    """Return the earliest and the latest certain date of the *rows* at *places*; `None` if no row has a date."""
     moments = rows.created if by == "date_created" else rows.updated
     dates = [moment for moment in moments[places.start :] if moment is not None and moment >= NO_DATE - EPOCH]
     if not dates:

@@ -1,4 +1,4 @@
-"""The report of a reconciliation as a page for people, to be read on a screen or printed."""
+"""The report of a reconciliation as an HTML page for people, on a screen or on paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paymentsdk.reconcile._sums import Sum, add_up
 if TYPE_CHECKING:
     from paymentsdk.reconcile._report import Difference, Report
 
-#: Of each outcome, how many differences the page has.
+#: The maximum of differences on the page for each outcome.
 _MOST = 1_000
 _STYLE = """
 body { font: 14px/1.4 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #1a1a1a; }
@@ -36,7 +36,7 @@ _ORDERS = ("Seller", "Reference", "Order id", "Currency", *_AMOUNTS, "Reason")
 
 
 def page(report: Report) -> str:
-    """Return the page."""
+    """Return the report as HTML."""
     return "\n".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Reconciliation</title>',
@@ -53,14 +53,14 @@ def page(report: Report) -> str:
 
 def _introduction(report: Report) -> Iterator[str]:
     begin, end = map(_moment, report.created)
-    yield f"Orders that were made from {begin} to before {end}."
+    yield f"Orders that were created from {begin} to before {end}."
     if report.as_of is None:
-        yield "Orders changed while they were read: each is shown as it was when it was read."
+        yield "Some orders changed while they were read. Each order is shown as of the moment when it was read."
     else:
-        yield f"All changes up to {_moment(report.as_of)} are in it."
+        yield f"The report has all changes up to {_moment(report.as_of)}."
     yield (
-        "A difference is the amount of the platform less that of the book. An order has none if an amount is unknown, "
-        "or if the two currencies differ. A total of differences leaves such orders out."
+        "A difference is the platform's amount minus the book's amount. It is empty if an amount is unknown, or if the "
+        "two currencies differ. Totals of differences leave such orders out."
     )
     yield from map(str, report.not_whole)
     for name, error in report.failed.items():
@@ -80,7 +80,7 @@ def _sums(sums: Iterable[Sum], *, of_sellers: bool) -> Iterator[Sequence[object]
 
 
 def _differences(report: Report) -> Iterator[str]:
-    """Yield a table for each outcome that is no match."""
+    """Yield a table for each outcome except `MATCH`."""
     rows: dict[Outcome, list[Difference]] = {outcome: [] for outcome in Outcome}
     for difference in report.differences():
         if len(rows[difference.outcome]) < _MOST:

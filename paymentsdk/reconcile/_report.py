@@ -1,4 +1,4 @@
-"""The report of a reconciliation: outcomes, differences, and a CSV file for spreadsheets."""
+"""The report of a reconciliation, with its outcomes, differences and files."""
 
 import csv
 import glob
@@ -27,55 +27,57 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """An order about which the book and the platform differ, or cannot be compared.
+    """An order that differs between the book and the platform, or that could not be compared.
 
-    What a side does not say is `None`.
+    Values that a side does not have are `None`.
     """
 
     outcome: Outcome
-    """What is wrong; of several things the first of: double, currency, paid, refunded, total, status."""
+    """The difference. If there are several, the first of: double, currency, paid, refunded, total, status."""
     account: str
-    """Its seller; empty for a client of one seller."""
+    """The seller; empty for a client of one seller."""
     reference: str | None
-    """Its external reference."""
+    """The external reference."""
     order_id: str | None
-    """Its id in the book."""
+    """The id in the book."""
     merchant_order_ids: str | None
-    """The merchant orders that stand for it, separated by spaces, or the order that was looked up by its id."""
+    """The ids of the merchant orders that were paired with it, separated by spaces, or the id of the order that was
+    looked up."""
     book_currency: str | None
-    """Its currency in the book, such as `ARS`."""
+    """The currency in the book, such as `ARS`."""
     currency: str | None
-    """Its currency on the platform."""
+    """The currency on the platform."""
     book_total: Decimal | None
-    """What it costs, as the book says."""
+    """The total in the book."""
     total: Decimal | None
-    """What it costs, as the platform says."""
+    """The total on the platform."""
     book_paid: Decimal | None
-    """What was paid of it, as the book says."""
+    """The paid amount in the book."""
     paid: Decimal | None
-    """What was paid, in sum over all orders of a double. A sum with more than 20 digits before the point is `None`."""
+    """The paid amount on the platform, as a sum over all orders of a double. A sum with more than 20 digits before the
+    point is `None`."""
     paid_difference: Decimal | None
-    """What was paid on the platform less what was paid in the book; an order that one side does not have is 0 there.
-    `None` if it is not known, or if the two currencies differ."""
+    """The paid amount on the platform minus the paid amount in the book. An order that a side does not have counts as
+    0. `None` if an amount is unknown, or if the two currencies differ."""
     book_refunded: Decimal | None
-    """What was given back of it, as the book says."""
+    """The refunded amount in the book."""
     refunded: Decimal | None
-    """What was given back of it, as the platform says; in sum over all orders of a double."""
+    """The refunded amount on the platform, as a sum over all orders of a double."""
     refunded_difference: Decimal | None
-    """As `paid_difference`, of what was given back."""
+    """The difference of the refunded amounts, by the rules of `paid_difference`."""
     book_status: str | None
-    """Its state in the book, in the words of `status`."""
+    """The state in the book, in the words of `status`."""
     status: str | None
-    """Its state: `open`, `created`, `paid`, `refunded`, `expired` or `canceled`."""
+    """The state on the platform: `open`, `created`, `paid`, `refunded`, `expired` or `canceled`."""
     book_created: datetime | None
-    """When it was made, as the book says."""
+    """The time of creation in the book."""
     created: datetime | None
-    """When it was made, as the platform says."""
+    """The time of creation on the platform."""
     read_at: datetime | None
-    """When it was read: the rest is as of then."""
+    """The time at which the order was read; the other values are as of then."""
     reason: str | None = None
-    """Why it could not be read or compared, which line of the book has it too, or what its reference looks like. Lines
-    are counted from `book[0]`."""
+    """Why the order could not be read or compared, which other line of the book has it, or what is odd about its
+    reference. Lines are counted from `book[0]`."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -84,30 +86,30 @@ class Report(Struct, frozen=True, kw_only=True):
     directory: Path
     """`out`."""
     sums: tuple[Sum, ...]
-    """How many orders have each outcome, and their amounts: by seller, currency and outcome."""
+    """The numbers of orders and their amounts, by seller, currency and outcome."""
     columns: tuple[str, ...]
-    """The columns that the book has: others were not compared."""
+    """The columns of the book; others were not compared."""
     created: tuple[datetime, datetime]
-    """The time that was asked for."""
+    """The period: its first moment, and the first moment after it."""
     rows: int
-    """Orders that the platform has in that time."""
+    """The number of orders that the platform has in the period."""
     calls: int
-    """Calls that this run has made; those of earlier runs do not count."""
+    """Calls that this run has made, without earlier runs."""
     as_of: datetime | None
-    """All changes that the search showed by this moment are in it; later ones may be. `None` if changes came faster
-    than they could be read, or if orders that were read before are now older than the 90 days that the search shows:
-    each row is as it was at its `read_at`."""
+    """The report has all changes that the search showed by this moment, and may have later changes. `None` if changes
+    came faster than they could be read, or if orders that an earlier run read are now too old for the search (90 days).
+    Then each row is as of its `read_at`."""
     not_whole: tuple[NotWhole, ...]
-    """Windows in which orders may be missing. Run again to walk them again."""
+    """The windows in which orders may be missing. Run again to walk them again."""
     failed: Mapping[str, PaymentsError]
-    """The accounts that could not be read, and the error of each; their orders are `Outcome.NOT_READ`. Run again to
+    """The accounts that could not be read, with the error of each; their orders are `Outcome.NOT_READ`. Run again to
     read them."""
     open_records: tuple[Record, ...]
-    """Open records in the client's journal, for `client.recover()`: a reconciliation moves no money."""
+    """The open records in the client's journal. `client.recover()` finishes them; a reconciliation moves no money."""
 
     @property
     def counts(self) -> Counter[Outcome]:
-        """How many orders have each outcome, of the book's that are in question and of those that it does not have."""
+        """The number of orders with each outcome, of the book's orders in the period and of extra orders."""
         counts: Counter[Outcome] = Counter()
         for line in self.sums:
             if line.outcome is not None and line.orders:
@@ -121,17 +123,17 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Path:
-        """The Parquet file with the differences; its columns are the fields of `Difference`."""
+        """The Parquet file with the differences. Its columns are the fields of `Difference`."""
         return self.directory / "differences.parquet"
 
     @property
     def is_same(self) -> bool:
-        """Whether nobody has to look at anything."""
+        """Whether both sides agree and everything could be read, so that nobody has to act."""
         differs = any(number and outcome.is_difference for outcome, number in self.counts.items())
         return not (self.not_whole or self.failed or differs)
 
     def differences(self, *outcomes: Outcome) -> Iterator[Difference]:
-        """Yield all that is no match, or what has one of *outcomes*, by account and reference."""
+        """Yield the differences, ordered by account and reference: all, or only those with one of *outcomes*."""
         values = {outcome.value for outcome in outcomes or Outcome}
         with parquet().ParquetFile(self.path) as file:
             for batch in file.iter_batches():
@@ -141,21 +143,21 @@ class Report(Struct, frozen=True, kw_only=True):
                         yield Difference(**{**row, **amounts, "outcome": Outcome(row["outcome"])})
 
     def table(self) -> "DuckDBPyRelation":
-        """Return the differences as a relation of DuckDB, to be asked further."""
+        """Return the differences as a DuckDB relation, for further queries."""
         relation: DuckDBPyRelation = duckdb().connect().read_parquet(glob.escape(str(self.path)))
         return relation
 
     def write_csv(self, path: str | PathLike[str]) -> None:
-        """Write the differences to a CSV file. A field that a spreadsheet would take for a formula begins with `'`."""
+        """Write the differences to a CSV file. Fields that look like a formula to a spreadsheet get a leading `'`."""
         with whole(Path(path)) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file)
             lines.writerow(Difference.__struct_fields__)
             lines.writerows(map(csv_field, astuple(difference)) for difference in self.differences())
 
     def write_html(self, path: str | PathLike[str]) -> None:
-        """Write a page for people: the totals, the sums of each seller, and the differences. It needs no other file.
+        """Write an HTML page for people, with the totals, the sums of each seller, and the differences.
 
-        It has the first 1,000 differences of each outcome; all are in the CSV file.
+        The page needs no other file. It has the first 1,000 differences of each outcome; the CSV file has all.
         """
         with whole(Path(path)) as unfinished:
             unfinished.write_text(page(self), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A run over all accounts: its phases, its progress, and the windows that executors walk for it."""
+"""A run over all accounts, with its phases, its progress, and the jobs of executors."""
 
 import asyncio
 import json
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
-#: Jobs for each place of an executor: some parts of a time have more rows than others.
+#: Jobs per slot of an executor. Several are needed because some jobs have more rows than others.
 _JOBS_PER_SLOT = 4
-#: Milliseconds of a job at least.
+#: The minimum length of a job's window, in milliseconds.
 _SHORTEST_JOB = 60_000
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far a walk or a reconciliation is."""
+    """The progress of a walk or a reconciliation."""
 
     phase: Literal["walk", "changes", "look-ups", "comparison"] = "walk"
     """The current phase: the walk over all windows, then rows that have changed since, then orders that were not found,
-    then the comparison. A walk alone has the first phase."""
+    then the comparison. `walk` has only the first phase."""
 
     share: float
-    """The part of this phase that is done, 0 to 1; of a walk, by the time that its windows span."""
+    """The finished part of this phase, 0 to 1. In the walk, it is measured by the time that the windows span."""
 
     windows: int
-    """Windows that are done, of this run and those that it goes on with."""
+    """Finished windows, with those of the run that was resumed."""
 
     rows: int
-    """Rows in them."""
+    """Rows in the finished windows."""
 
     calls: int
     """Calls that this run has made."""
@@ -56,41 +56,41 @@ class WalkReport(Struct, frozen=True, kw_only=True):
     """The result of a walk."""
 
     parts: tuple[Path, ...]
-    """The Parquet files with the rows, each row once. Other files in their directory are not part of the walk. Rows of
-    accounts that only an earlier run in the directory had are in them, too."""
+    """The Parquet files with the rows, each row once. Other files in their directory are not part of the walk. The
+    files also have the rows of accounts that only an earlier run in the directory had."""
 
     rows: int
-    """How many rows of the accounts of this run they have."""
+    """The number of rows of this run's accounts in the files."""
 
     undated: int
-    """How many of them have no ``date_created``, or one of the year 1. Such a row comes once for each window that
-    showed it."""
+    """The number of rows without a ``date_created``, or with a date in the year 1. Such a row comes once for each
+    window that showed it."""
 
     windows: int
-    """How many windows there were."""
+    """The number of windows."""
 
     not_whole: tuple[NotWhole, ...]
-    """The windows that could not be certified. Rows that were seen in them are among the rows."""
+    """The windows that could not be certified. The rows that were seen in them are in the files."""
 
     failed: Mapping[str, PaymentsError]
-    """The accounts that could not be read, and the error of each. Run again to walk what is left of them."""
+    """The accounts that could not be read, with the error of each. Run again to walk their remaining windows."""
 
     calls: int
-    """Calls that this run has made; those of earlier runs do not count."""
+    """Calls that this run has made, without earlier runs."""
 
     grain: timedelta
-    """How exactly the platform's date filter works, as it was proved on live rows of each account: that of the account
-    for which it is the coarsest. It is a day for an account without rows, on which nothing can be proved."""
+    """The precision of the platform's date filter, as proved on live rows of each account; the coarsest counts. For an
+    account without rows it is a day, because nothing can be proved."""
 
 
 class Job(Struct, kw_only=True):
-    """A window of an account that a worker process walks, and its result.
+    """A window of an account that a worker process walks, with the result.
 
-    Nothing of the result counts before the driver has entered it into the checkpoint.
+    The result counts only after the driver has entered it into the checkpoint.
     """
 
     directory: str
-    """Where its files go: the same storage for all workers."""
+    """The directory for the files, on storage that all workers share."""
     account: str
     window: Window
     rules: Rules
@@ -99,30 +99,30 @@ class Job(Struct, kw_only=True):
     files: list[tuple[str, bool]] = []
     calls: int = 0
     begun: int | None = None
-    """The platform's time at its first response, in milliseconds since 1970."""
+    """The platform's time at the first response, in milliseconds since 1970."""
 
     def commit(self, windows: Sequence[DoneWindow], files: Sequence[tuple[str, bool]]) -> None:
-        """Add to the result."""
+        """Add *windows* and *files* to the result."""
         self.windows += windows
         self.files += files
 
 
 class Executor(AbstractAsyncContextManager["Executor"], Protocol):
-    """Walks the windows of `walk(executor=)` and `reconcile(executor=)`, as `DaskExecutor` does."""
+    """Walks the windows for `walk(executor=)` and `reconcile(executor=)`, as `DaskExecutor` does."""
 
     @property
     def slots(self) -> int:
-        """How many jobs may be under way."""
+        """The maximum of jobs in flight."""
         ...
 
     async def run(self, job: Job) -> Job:
-        """Have a worker do *job*, and return it with its result; if that worker dies, another does it."""
+        """Let a worker do *job*, and return the job with its result. If the worker dies, another does the job."""
         ...
 
 
 @dataclass
 class Run:
-    """A run: it takes its phases with all accounts, and sets aside those that cannot be read."""
+    """A run takes its phases with all accounts, and sets aside accounts that cannot be read."""
 
     created: Window
     accounts: Mapping[str, "PaymentsClient"]
@@ -132,14 +132,14 @@ class Run:
     progress: Callable[[Progress], None] | None
     """Called after each commit."""
     executor: Executor | None
-    """Who walks the windows; this event loop without one."""
+    """Walks the windows; without it, this event loop does."""
     failed: dict[str, PaymentsError] = field(default_factory=dict)
-    """The accounts that are set aside, and the error of each."""
+    """The accounts that are set aside, with the error of each."""
     _reported: tuple[Phase | None, float, float] = (None, 0.0, 0.0)
-    """The phase that was reported last, its share, and when."""
+    """The phase that was reported last, its share, and the time of the report."""
 
     def __post_init__(self) -> None:
-        #: How exact the date filter of each account is, in milliseconds.
+        #: The grain of each account's date filter, in milliseconds.
         self._grains: dict[str, int] = {}
         self.walk = Walk(
             self.accounts,
@@ -152,10 +152,10 @@ class Run:
         )
 
     async def walk_all(self) -> WalkReport:
-        """Walk all windows that are left.
+        """Walk all remaining windows.
 
         Raises:
-            PaymentsError: As `take_phase` says.
+            PaymentsError: No account could be read. This is the first error.
         """
         await self.take_phase(self._walk_accounts)
         self.report_progress(share=1.0)
@@ -166,8 +166,8 @@ class Run:
             undated=sums.undated,
             windows=sums.windows,
             not_whole=tuple(
-                not_whole(done.account, Window(done.begin, done.end), done.seen, done.total, done.reason or "")
-                for done in self.checkpoint.doubtful()
+                not_whole(row.account, Window(row.begin, row.end), row.seen, row.total, row.reason or "")
+                for row in self.checkpoint.doubtful()
             ),
             failed=self.failed,
             calls=self.walk.calls,
@@ -175,7 +175,7 @@ class Run:
         )
 
     async def take_phase(self, phase: Callable[[list[str]], Coroutine[None, None, None]]) -> None:
-        """Take a *phase* of the run with all accounts that have not failed, then again with those that fail in it.
+        """Take a *phase* with all accounts that have not failed, then once more with the accounts that failed in it.
 
         Raises:
             PaymentsError: No account could be read. This is the first error.
@@ -192,9 +192,9 @@ class Run:
     async def _walk_accounts(self, names: list[str]) -> None:
         saved = self.checkpoint.grains()
         proved = await self.prove([name for name in names if name not in saved], self.created, self.failed)
-        # Not of an account without rows: there may be some when the run is resumed.
+        # An account without rows has no saved grain, because it may have rows when the run is resumed.
         self.checkpoint.save_grains({name: grain for name, grain in proved.items() if grain is not None})
-        # Without a row to prove it on, the coarsest costs nothing: the rows that appear later are few.
+        # Without rows to prove it, the coarsest grain is safe. It costs little, because few rows can appear later.
         grains = {name: grain or GRAINS[-1] for name, grain in {**proved, **saved}.items() if name in names}
         self._grains |= grains
         todo = {name: remaining(self.created, self.checkpoint.done(name)) for name in grains}
@@ -204,9 +204,9 @@ class Run:
     async def prove(
         self, names: Iterable[str], created: Window, failed: dict[str, PaymentsError], by: By = "date_created"
     ) -> dict[str, int | None]:
-        """Prove the date filter of each account; return its grain, or `None` if it has no rows.
+        """Prove the date filter of each account, and return its grain, or `None` for an account without rows.
 
-        An account whose calls fail, or that shows no row by its date, goes to *failed*.
+        An account whose calls fail, or whose filter finds no row by its date, goes to *failed*.
         """
         turn = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
 
@@ -219,7 +219,7 @@ class Run:
     async def _spread(
         self, executor: Executor, todo: Mapping[str, Sequence[Window]], rules: Mapping[str, Rules]
     ) -> None:
-        """Have *executor* walk the windows. Workers write files; whose windows are entered is decided here alone."""
+        """Let *executor* walk the windows. Workers write files, but only this method enters windows."""
         parts = -(-_JOBS_PER_SLOT * executor.slots // max(1, sum(map(len, todo.values()))))
         jobs = [
             Job(directory=str(self.checkpoint.parts.absolute()), account=name, window=part, rules=rules[name])
@@ -229,7 +229,7 @@ class Run:
         ]
 
         async def do_job(job: Job) -> Job | None:
-            """Return `None` if the account is set aside."""
+            """Do *job*, and return it with its result; `None` if the account is set aside."""
             accounts = [job.account] if job.account not in self.failed else []
             return (await for_each(accounts, lambda _: executor.run(job), self.failed)).get(job.account)
 
@@ -244,7 +244,10 @@ class Run:
         await work_off(jobs, do_job, take, executor.slots)
 
     def report_progress(self, phase: Phase = "walk", share: float | None = None) -> None:
-        """Report the progress, four times a second and at the end of a phase; without a *share*, that of the walk."""
+        """Report the progress, at most four times a second, and at the end of a phase.
+
+        Without a *share*, the share of the walk is reported.
+        """
         reported, reached, at = self._reported
         now = asyncio.get_running_loop().time()
         is_told = phase == reported and (reached == 1 if share == 1 else now - at < COMMIT_EVERY)
@@ -258,7 +261,7 @@ class Run:
 
 
 async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[str, str | None]:
-    """Return the address of the platform, and the seller of a client of one: accounts are told by their names."""
+    """Return the address of the platform, and the seller of a client without named accounts, else `None`."""
     if name := accounts[0]:
         client = client.account(name)
     engine = client._engine  # noqa: SLF001 - no caller of a client needs it
@@ -267,7 +270,7 @@ async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[s
 
 
 def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: str, seller: str | None) -> str:
-    """Return what a resumed run has to have in common with the run that it goes on with, on whatever machine it is."""
+    """Return the arguments that a resumed run must share with the earlier run, as JSON; the machine may differ."""
     members = {
         "created": [moment_of(end).isoformat() for end in (created.begin, created.end)],
         "accounts": list(accounts),
@@ -280,7 +283,7 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
 
 
 async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> Job:
-    """Walk the window of *job* on this event loop, up to *in_flight* windows at a time; *budget* bounds the calls."""
+    """Walk the window of *job* on this event loop, up to *in_flight* pieces concurrently; *budget* bounds the calls."""
     job = replace(job, windows=[], files=[])
     seller = of_one_seller(client.account(job.account) if job.account else client)
     accounts, directory = {job.account: seller}, Path(job.directory)

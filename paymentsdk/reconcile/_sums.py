@@ -17,33 +17,33 @@ _CENT = Decimal(1).scaleb(-_PLACES)
 
 
 class Sum(Struct, frozen=True):
-    """The sums of a seller's orders of one outcome and currency.
+    """The sums of a seller's orders with one outcome and currency.
 
-    For every outcome but `MATCH`, they are the sums of the same columns in the file with the differences. An amount is
-    `None` if no order has one.
+    For every outcome except `MATCH`, they are the sums of the same columns in the file with the differences. An amount
+    is `None` if no order has it.
     """
 
     account: str
     """The seller; empty for a client of one seller, and in totals."""
     currency: str
-    """The currency, such as `ARS`; empty if neither side says. An order with two currencies is in two sums."""
+    """The currency, such as `ARS`; empty if neither side has one. An order with two currencies is in two sums."""
     outcome: Outcome | None
     """The outcome; `None` in a total of all outcomes."""
     orders: int
-    """How many orders."""
+    """The number of orders."""
     book_paid: Decimal | None
-    """What was paid, as the book says."""
+    """The paid amount in the book."""
     paid: Decimal | None
-    """What was paid, as the platform says. For `MATCH`, it is what the book says. `TWICE_IN_BOOK` has none: the other
-    line has it."""
+    """The paid amount on the platform. For `MATCH`, it is the amount in the book. It is `None` for `TWICE_IN_BOOK`,
+    because the other line has the amount."""
     paid_difference: Decimal | None
-    """The sum of the differences that are known."""
+    """The sum of the known differences."""
     book_refunded: Decimal | None
-    """What was given back, as the book says."""
+    """The refunded amount in the book."""
     refunded: Decimal | None
-    """What was given back, as the platform says; for `MATCH` and `TWICE_IN_BOOK`, as `paid`."""
+    """The refunded amount on the platform, with the same rules as `paid`."""
     refunded_difference: Decimal | None
-    """The sum of the differences that are known."""
+    """The sum of the known differences."""
 
     @property
     def amounts(self) -> Sequence[Decimal | None]:
@@ -55,14 +55,14 @@ _AMOUNTS = Sum.__struct_fields__[4:]
 
 
 def sum_of_columns(columns: Sequence[object]) -> Sum:
-    """Return the sums in a row of the comparison."""
+    """Return a row of the comparison as a `Sum`."""
     account, currency, outcome, orders, *amounts = columns
     exact = (None if amount is None else amount_of(cast("Decimal", amount)) for amount in amounts)
     return Sum(str(account), str(currency), Outcome(outcome), cast("int", orders), *exact)
 
 
 def add_up(sums: Iterable[Sum], key: Callable[[Sum], tuple[str, str, Outcome | None]]) -> tuple[Sum, ...]:
-    """Return the sums of those that have the same *key*, which becomes their account, currency and outcome."""
+    """Add up the sums with the same *key*, which becomes the account, currency and outcome of the result."""
     groups: dict[tuple[str, str, Outcome | None], list[Sum]] = defaultdict(list)
     for line in sums:
         groups[key(line)].append(line)
@@ -77,15 +77,15 @@ def add_up(sums: Iterable[Sum], key: Callable[[Sum], tuple[str, str, Outcome | N
 
 
 def _added(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    known = [amount for amount in amounts if amount is not None]
+    summands = [amount for amount in amounts if amount is not None]
     result = ZERO
-    for amount in known:
+    for amount in summands:
         result = EXACTLY.add(result, amount)
-    return result if known else None
+    return result if summands else None
 
 
 def amount_of(stored: Decimal) -> Decimal:
-    """Return an amount as people write it: with two places, or as many as it needs."""
+    """Return an amount with two decimals, or with more if it needs them."""
     amount = stored.normalize(EXACTLY)
     exponent = amount.as_tuple().exponent
     is_coarse = isinstance(exponent, int) and exponent > -_PLACES

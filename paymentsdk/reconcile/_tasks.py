@@ -1,4 +1,4 @@
-"""Tasks of a run: many at a time, the first error ends the others, and none outlives what has begun it."""
+"""Groups of tasks: the first error cancels the others, and no task outlives the function that started it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """Run all of *work* at a time and return what it returns; the first error ends the rest and is raised."""
+    """Run all of *work* concurrently, and return the results. The first error cancels the rest and is raised."""
     tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
@@ -24,7 +24,7 @@ async def together(work: Iterable[Coroutine[None, None, T]]) -> list[T]:
 async def for_each(
     accounts: Iterable[str], work: Callable[[str], Coroutine[None, None, T]], failed: dict[str, PaymentsError]
 ) -> dict[str, T]:
-    """Do *work* for all *accounts* at a time and return the results; an account whose calls fail goes to *failed*."""
+    """Do *work* for all *accounts* concurrently, and return the results. Accounts whose calls fail go to *failed*."""
     results: dict[str, T] = {}
 
     async def work_for(account: str) -> None:
@@ -39,7 +39,7 @@ async def for_each(
 
 
 async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
-    """Cancel *tasks*, and wait until they are gone."""
+    """Cancel *tasks*, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -51,9 +51,10 @@ async def work_off(
     take: Callable[[R], Coroutine[None, None, None]],
     at_once: int,
 ) -> None:
-    """Do what is *todo*, the last first and so many at a time; *take* each result. The first error ends the rest.
+    """Do the items of *todo*, the last first, *at_once* concurrently, and pass each result to *take*.
 
-    What *take* adds to *todo* is done, too. As long as it takes one, nothing else is begun: results wait in memory.
+    Items that *take* adds to *todo* are done, too. No item starts while *take* runs, because results wait in memory.
+    The first error cancels the rest.
     """
     running: set[asyncio.Task[R]] = set()
     ended: set[asyncio.Task[R]] = set()

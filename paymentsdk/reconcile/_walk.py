@@ -1,6 +1,7 @@
-"""Walks the windows of some accounts on one event loop: each is certified or split, and its rows are written to files.
+"""The walk over the windows of some accounts on one event loop.
 
-A date filter is proved first, on rows that were found without it.
+Each window is certified or split, and its rows are written to files. The date filter is proved first, on rows that were
+found without it.
 """
 
 import asyncio
@@ -36,50 +37,50 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Calls in flight, of all accounts together.
+#: The maximum of calls in flight, of all accounts together.
 MOST_IN_FLIGHT = 64
-#: Seconds between two commits: what a killed process has to do again. More often, the files would be small.
+#: Seconds between two commits. A killed process loses this much work. A shorter time would make many small files.
 COMMIT_EVERY = 0.25
-#: Rows that wait to be written, at most.
+#: The maximum of rows that wait to be written.
 MOST_PENDING = 20_000
-#: Of more than so many accounts, the date filter is proved on fewer rows of each: thousands are asked before a walk.
+#: With more accounts than this, the date filter is proved on fewer rows of each, so that the walk starts sooner.
 FEW_ACCOUNTS = 100
-#: How often rows are sampled anew that have changed before they were found.
+#: The maximum of samples per proof, because sampled rows may change before they are searched.
 _TRIES = 3
-#: Seconds that an account waits, as 429s ask it to, while none of its calls is served.
+#: Seconds for which an account with only 429s goes on waiting as the platform asks.
 PATIENCE = 900.0
 
 
 @dataclass
 class Walk:
-    """A walk over windows of accounts: it asks for pages, and hands over what is done."""
+    """A walk over windows of accounts. It requests pages, and commits finished windows in batches."""
 
     accounts: Mapping[str, "PaymentsClient"]
     """The client of each seller, by name."""
     limit: int | None
-    """Rows to ask for per page; `None` once the platform takes no such number."""
+    """Rows to request per page; `None` after the platform has rejected the number."""
     in_flight: int
-    """Windows of an account that are walked at a time."""
+    """Windows of an account that are walked concurrently."""
     directory: Path
-    """Where files go."""
+    """The directory for the files."""
     commit: Callable[[Sequence[DoneWindow], Sequence[tuple[str, bool]]], None]
-    """Enters windows, and the files with their rows; called in a thread."""
+    """Enters windows and the files with their rows; called in a thread."""
     budget: asyncio.Semaphore | None = None
-    """Bounds the calls of all accounts; by default, *in_flight* of each."""
+    """Bounds the calls of all accounts; by default, each account may have *in_flight* calls."""
     on_commit: Callable[[], None] = lambda: None
-    """Called after each batch."""
+    """Called after each commit."""
     failed: dict[str, PaymentsError] = field(default_factory=dict)
-    """The accounts whose calls have failed, and the error of each."""
+    """The accounts whose calls have failed, with the error of each."""
 
     calls: int = 0
     begun: int | None = None
     """The platform's time at the first response, in milliseconds since 1970."""
     _limited_since: dict[str, float] = field(default_factory=dict)
-    """When each account whose calls were only answered with 429 since was first, by the clock of its client."""
+    """The time of the first 429 of each account that has got only 429s since, by the clock of its client."""
     _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
-    """Windows that are done and not yet committed, with their rows."""
+    """Finished windows that are not committed yet, with their rows."""
     _pending_rows: int = 0
-    """How many these are."""
+    """The number of rows in `_pending`."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _committed_at: float = 0.0
 
@@ -101,7 +102,7 @@ class Walk:
                 return None
             if limit is None:
                 raise
-            # It may take no number as large as that; then it has one of its own.
+            # The platform may reject the limit as too large: try without it.
             self.limit = None
             try:
                 return await self.page(rows, **filters)
@@ -113,10 +114,11 @@ class Walk:
         return page
 
     async def served(self, account: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a *call* of an account within its budget; after a 429, wait as long as that asks, and call again.
+        """Make a *call* of an account within its budget. After a 429, wait as long as it asks, and call again.
 
         Raises:
-            RateLimited: The wait would end 15 minutes after the first 429 since a call of the account was served.
+            RateLimited: The 429 asks for no wait, or the wait would end later than 15 minutes after the account's first
+                429 in a row.
         """
         clock = self.accounts[account]._engine.runtime.clock  # noqa: SLF001 - no caller of a client needs it
         while True:
@@ -134,10 +136,10 @@ class Walk:
             await clock.sleep(pause)
 
     async def prove(self, name: str, created: Window, by: By = "date_created") -> int | None:
-        """Prove a date filter on live rows of an account, and return its grain; `None` if there are no rows.
+        """Prove a date filter on live rows of an account, and return its grain; `None` for an account without rows.
 
         Raises:
-            NotWhole: No row is found by its date: no window would prove anything.
+            NotWhole: The filter finds no row by its date, so no window would prove anything.
         """
 
         async def find(candidates: Sequence[Sample], grain: int) -> list[bool]:
@@ -150,7 +152,7 @@ class Walk:
                 return None
             if (grain := await prove(samples, find, most)) is not None:
                 return grain
-            # They may have changed meanwhile; if they have not, it is the filter.
+            # The sampled rows may have changed before they were searched. If they have not, the filter does not work.
             tried = samples
             samples, total = await self._samples(name, by)
             if tried == samples:
@@ -158,7 +160,7 @@ class Walk:
         raise not_whole(name, created, 0, total, "the date filter finds no row by the date that it shows")
 
     async def _samples(self, name: str, by: By) -> tuple[list[Sample], int | None]:
-        """Return rows that are found without the date filter: the first, some from the middle, and the last."""
+        """Return rows that are found without the date filter, from the first page, the middle and the last page."""
         rows = Rows(name)
         first = await self.page(rows)
         total, received = None if first is None else first.total, len(rows)
@@ -174,12 +176,12 @@ class Walk:
         return samples, total
 
     async def _shows(self, name: str, by: By, sample: Sample, grain: int) -> bool:
-        """Whether *sample* comes among the rows of its own millisecond, widened by *grain*, and none from far off."""
+        """Return whether a search for the millisecond of *sample*, widened by *grain*, shows it and no distant row."""
         window, offset, tries = Window(sample.at, sample.at + 1), 0, 0
         filters = asked_for(window, grain, by)
         while (page := await self.page(Rows(name), offset, **filters)) and page.received and tries < _TRIES:
             if page.objection_to(window, grain):
-                tries += 1  # It may be the response to another query.
+                tries += 1  # This may be the response to another query.
             elif sample.id in page.ids:
                 return True
             else:
@@ -189,7 +191,7 @@ class Walk:
     # --- windows ------------------------------------------------------------------------------------------------------
 
     async def run(self, todo: Mapping[str, list[Window]], rules: Mapping[str, Rules]) -> None:
-        """Walk the windows of each account by its rules: its date filter has a grain of its own."""
+        """Walk the windows of each account by its own rules, because the grain of the date filter may differ."""
         at_once = asyncio.Semaphore(max(1, MOST_IN_FLIGHT // self.in_flight))
 
         async def walk(name: str) -> None:
@@ -199,13 +201,13 @@ class Walk:
         try:
             await for_each(todo, walk, self.failed)
         finally:
-            # Also if a call has failed: what is done need not be done again.
+            # Finished windows are also committed after an error, so that they need not be walked again.
             await self._commit()
 
     async def examined(
         self, name: str, window: Window, rules: Rules, by: By = "date_created"
     ) -> tuple[Window, Verdict, Rows]:
-        """Walk *window* of an account; return its verdict, and the rows that the places in it speak of."""
+        """Walk *window* of an account, and return it with its verdict and the rows that the verdict refers to."""
         rows = Rows(name)
         fetch = partial(self.page, rows, **asked_for(window, rules.grain, by))
 
@@ -215,7 +217,7 @@ class Walk:
         return window, await Examination(window, rules, ask).verdict(), rows
 
     async def _account(self, name: str, windows: list[Window], rules: Rules) -> None:
-        """Walk the windows of one account, some at a time, the latest first: they split into the most pieces."""
+        """Walk the windows of one account, some concurrently. The latest come first, as they split into most pieces."""
 
         async def take(examined: tuple[Window, Verdict, Rows]) -> None:
             window, verdict, rows = examined
@@ -227,11 +229,11 @@ class Walk:
         await work_off(windows, lambda window: self.examined(name, window, rules), take, self.in_flight)
 
     async def _finish(self, window: Window, verdict: Verdict, pages: Rows, rules: Rules) -> None:
-        """Keep the rows of *window*, and commit if that is due."""
+        """Keep the rows of *window*, and commit if a commit is due."""
         rows, undated = _cut(pages, verdict.places, window)
-        # The certificate of a young window speaks of one moment; rows may have become visible since.
+        # A young window is certified only as of one moment, because rows may appear in it later.
         is_final = verdict.reason is None and window.is_settled(rules, verdict.at)
-        # Rows of several tries were read before the last one began.
+        # After several tries, some rows were read before the last try began.
         at = min(map(pages.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
         self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
@@ -242,7 +244,7 @@ class Walk:
             await self._commit()
 
     async def _commit(self) -> None:
-        """Save what is pending."""
+        """Commit all pending windows."""
         async with self._turn:
             pending, self._pending, self._pending_rows = self._pending, [], 0
             if pending:
@@ -251,11 +253,11 @@ class Walk:
                 self.on_commit()
 
     def _save(self, pending: Sequence[tuple[DoneWindow, Rows]]) -> None:
-        """Write files first, windows after: a file that no window has is nothing, a window without its file a lie."""
+        """Write the files, then enter the windows. A file without a window does no harm, but the reverse loses rows."""
         try:
             files = self._write(pending)
         except ValueError:
-            # A window whose rows have an amount that cannot be stored is not whole.
+            # A window is not whole if an amount of its rows cannot be stored.
             pending = [(_without_unstorable(window, rows), rows) for window, rows in pending]
             files = self._write(pending)
         self.commit([window for window, _ in pending], files)
@@ -265,7 +267,7 @@ class Walk:
         for is_final in (True, False):
             parts = [rows for window, rows in pending if rows and window.is_final == is_final]
             if parts:
-                # A name that no other worker gives: a job may be done by two, if one is taken for dead.
+                # The name is unique among workers, because two may do the same job if one was believed dead.
                 file = f"{uuid4().hex}.parquet"
                 write(parts, self.directory / file)
                 files.append((file, is_final))
@@ -273,12 +275,12 @@ class Walk:
 
 
 def asked_for(window: Window, grain: int, by: By) -> dict[str, object]:
-    """Return the filters for *window*, by a date filter that is exact to a *grain*."""
+    """Return the query for *window*, with a date filter that is exact to a *grain*."""
     return {f"{by}_{end}": moment_of(moment) for end, moment in zip(("from", "to"), window.asked(grain), strict=True)}
 
 
 def not_whole(name: str, window: Window, seen: int, total: int | None, reason: str) -> NotWhole:
-    """Return the error that names *window* of an account."""
+    """Return the error about *window* of an account."""
     error = NotWhole((moment_of(window.begin), moment_of(window.end)), seen, total, reason)
     error.account = name or None
     error.operation = SEARCH_ORDERS.name
@@ -286,7 +288,7 @@ def not_whole(name: str, window: Window, seen: int, total: int | None, reason: s
 
 
 def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
-    """Return those of *rows* at *places* that belong to *window*, and how many of them have no date."""
+    """Return the *rows* at *places* that belong to *window* or have no date, and how many have no date."""
     begin, end = window.begin * MILLISECOND, window.end * MILLISECOND
     inside = [i for i in places if (date := rows.created[i]) is not None and begin <= date < end]
     undated = []
@@ -298,6 +300,6 @@ def _cut(rows: Rows, places: Sequence[int], window: Window) -> tuple[Rows, int]:
 
 
 def _without_unstorable(window: DoneWindow, rows: Rows) -> DoneWindow:
-    """Drop amounts of *rows* that cannot be stored; return what is to be said of their window then."""
+    """Drop amounts of *rows* that cannot be stored, and return *window* with the reason."""
     reason = drop_unstorable(rows)
     return window if reason is None else window._replace(is_final=False, reason=window.reason or reason)

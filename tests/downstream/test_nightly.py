@@ -109,4 +109,4 @@ async def test_the_book_is_held_against_the_platform(shops: Shops, dsn: str) -> 
 
     expected = {"match": SELLERS * ORDERS - ORDERS - 1, "paid_amount": 1, "not_read": ORDERS}
     assert of_file == of_database == (1, expected, "shop-7")
-    assert "Another amount was paid" in (shops.folder / "sql/report.html").read_text("utf-8")
+    assert "The paid amount differs" in (shops.folder / "sql/report.html").read_text("utf-8")

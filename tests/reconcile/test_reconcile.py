@@ -214,8 +214,8 @@ async def test_an_amount_that_cannot_be_read_is_not_nothing(tmp_path: Path) -> N
     report = await reconciled(world, tmp_path)
 
     reasons = " ".join(one.reason for one in report.not_whole)
-    assert f"refunded_amount of {shown[2].id} is no amount that can be kept" in reasons
-    assert f"paid_amount of {shown[7].id} is no amount that can be kept" in reasons
+    assert f"refunded_amount of {shown[2].id} cannot be stored as an amount" in reasons
+    assert f"paid_amount of {shown[7].id} cannot be stored as an amount" in reasons
     assert {("shop-0", shown[i].reference): Outcome.NOT_COMPARED for i in (2, 7)} == found(report)
     assert ["refunded", "total, paid"] == [
         next(one.reason for one in report.differences() if one.reference == shown[i].reference).rpartition(": ")[2]
@@ -239,7 +239,7 @@ async def test_amounts_whose_sum_no_file_can_hold(tmp_path: Path, times: int) ->
     assert times == len(double.merchant_order_ids.split())
     assert (times, 0) == (double.total, double.refunded)
     assert double.paid == (times * paid if times == 99 else None)
-    assert "no amount that can be kept: 1E+18" in " ".join(one.reason for one in report.not_whole)
+    assert "cannot be stored as an amount: 1E+18" in " ".join(one.reason for one in report.not_whole)
 
 
 async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) -> None:
@@ -554,7 +554,7 @@ async def test_rows_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None
     for path in (tmp_path / "parts").iterdir():
         path.unlink()
 
-    with pytest.raises(OSError, match="files that are not there"):
+    with pytest.raises(OSError, match="lacks memory, disk space or a file"):
         await reconciled(world, tmp_path, created=settled)
 
 

@@ -246,7 +246,7 @@ async def test_an_amount_that_cannot_be_read_is_no_match(
         return
     assert {Outcome.NOT_COMPARED: 1} == report.counts
     [one] = report.differences()
-    assert f"the platform gives no amount that can be read: {name}" == one.reason
+    assert f"the platform has no readable amount for: {name}" == one.reason
     assert getattr(one, name) is None
     assert not report.is_same
 
@@ -288,7 +288,7 @@ async def test_an_order_whose_payment_cannot_be_read_is_not_unpaid(tmp_path: Pat
     report = await reconciled(world, tmp_path)
 
     assert {("shop-0", "A-1"): Outcome.NOT_COMPARED} == found(report)
-    assert "the platform gives no amount that can be read: paid, refunded" == next(report.differences()).reason
+    assert "the platform has no readable amount for: paid, refunded" == next(report.differences()).reason
 
 
 async def test_without_the_names_of_unread_amounts_a_row_is_wrong(

@@ -354,7 +354,7 @@ async def test_an_amount_that_the_files_cannot_keep_is_named(tmp_path: Path, amo
                 row["total_amount"] = amount
 
     platform = quiet(1, rows=30)
-    with pytest.raises(NotWhole, match="total_amount of 3 is no amount that can be kept"):
+    with pytest.raises(NotWhole, match="total_amount of 3 cannot be stored as an amount"):
         await walked(Served(platform, spoil), tmp_path)
 
     assert [*platform.rows] == [row for _, row in written(tmp_path / "parts")]
