@@ -8,14 +8,14 @@
     paymentsdk journal list           the records of named writes: list, show, recover, abandon
     paymentsdk inbox list             the resources of notifications: list, show, retry
     paymentsdk tokens list            the tokens of sellers: exchange, list, refresh
-    paymentsdk reconcile BOOK         a book of orders, held against the platform
+    paymentsdk reconcile BOOK         compare your orders with the platform's
     paymentsdk orders get ORD...      any operation of the platform that reads or takes a key
 
 ``python -m paymentsdk`` is the same command.
 
-What was asked for goes to stdout, everything else to stderr. The exit code is 0 for success (also of a sandbox that
-Ctrl-C ended), 1 for failure, 2 for a command that makes no sense and was not begun, 3 for a write whose outcome is not
-known or cannot be printed, 130 for an interruption, and 141 where nobody reads stdout any more (``| head``).
+The result of a command goes to stdout, everything else to stderr. The exit codes are 0 for success (also if Ctrl-C ends
+a sandbox), 1 for failure, 2 for an invalid command, which was not begun, 3 for a write whose outcome is unknown or
+cannot be printed, 130 for an interruption, and 141 if the reader of stdout has gone (``| head``).
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ _START = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what *arguments*, or the command line, ask for, and return the exit code.
+    """Run the command in *arguments*, and return the exit code.
 
     Args:
-        arguments: The words behind the name of the command.
+        arguments: The words after `paymentsdk`; by default those of the command line.
     """
     if sys.stderr is None:
-        # `print` and argparse would take stdout in its place, and what was asked for would stand among the rest.
+        # `print` and argparse would use stdout instead, and mix messages into the result.
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
             return main(arguments)
     escape_unencodable()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         parser, code = _parser(words), DONE
-    except KeyboardInterrupt:  # While a command is loaded.
+    except KeyboardInterrupt:  # Ctrl-C came while the module of a command was imported.
         return INTERRUPTED
     try:
         try:
             code = _run(parser, words)
         finally:
-            flush()  # Also after `--help`: at its end Python would complain of a reader who left.
+            flush()  # Also after `--help`: Python's own flush at the end would report a reader that has gone.
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # The reader has seen enough.
+    except BrokenPipeError:  # The reader of stdout has gone.
         return code or UNREAD
     except (PaymentsError, OSError, ValueError) as error:
         say(f"{parser.prog}: {error}")
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Do what is asked for; a command that makes no sense ends with 2, and says how it is used."""
+    """Run the command; an invalid command shows its usage and ends with 2."""
     if "_ARGCOMPLETE" in os.environ:
         with suppress(ImportError):
             import argcomplete
@@ -82,7 +82,7 @@ def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
             argcomplete.autocomplete(parser)
     options, unknown = parser.parse_known_args(words)
     command: ArgumentParser = options.parser
-    if unknown:  # Found by argparse itself, it would be a complaint of the whole program.
+    if unknown:  # argparse itself would show the usage of the program, and not that of the command.
         command.error(f"unrecognized argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
@@ -92,13 +92,13 @@ def _run(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def _parser(words: Sequence[str]) -> ArgumentParser:
-    """Return the parser for *words*: what a command takes is found out only for whoever names it."""
+    """Return the parser for *words*. Only the module of the command in *words* is imported."""
     about = "A payments platform: its client and its sandbox."
     parser = cast("ArgumentParser", Parser(prog="paymentsdk", description=about, epilog=_START))
     parser.set_defaults(run=_begin, parser=parser)
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell asks what its words could be completed to.
+    if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell requests completions for these words.
         words = os.environ["COMP_LINE"].split()[1:]
     command = next((word for word in words if not word.startswith("-")), None)
     for name, summary in _COMMANDS.items():
@@ -106,7 +106,7 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
         if name == command:
             try:
                 import_module(f"{__name__}._{name}").add_arguments(subparser)
-            except ImportError as error:  # The sandbox needs a later aiohttp than the client.
+            except ImportError as error:  # The sandbox needs a newer aiohttp than the client.
                 subparser.error(str(error))
     if command not in _COMMANDS:
         from paymentsdk.cli._platform import add_operations
@@ -116,20 +116,20 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
 
 
 def _begin(options: Namespace) -> int:
-    """Show the version, or the help to whoever names no command."""
+    """Print the version, or the help if no command is named, and return the exit code."""
     if not options.version:
         options.parser.exit(MISUSED, options.parser.format_help())
-    # By argparse's own action it would end with 0 also when nobody reads it any more.
+    # argparse's own action for a version would end with 0 even if the reader of stdout has gone.
     print(f"paymentsdk {__version__}")
     return 0
 
 
-#: The commands besides those of the operations, and what each does; it is added by the module that is named like it.
+#: The commands besides operations, and their summaries. The module with the name of a command adds its arguments.
 _COMMANDS: Mapping[str, str] = {
     "demo": "run an end-to-end demo with injected faults, and compare both ledgers",
-    "sandbox": "run the platform on localhost, or talk to a sandbox that runs",
-    "journal": "list the records of named writes, finish what is open, or close it",
-    "inbox": "list the resources that notifications were about, or retry a look that failed",
+    "sandbox": "run the platform on localhost, or control a running sandbox",
+    "journal": "list the records of named writes, and finish or close open records",
+    "inbox": "list the resources of notifications, and retry failed ones",
     "tokens": "exchange authorization codes, and list or refresh the tokens of sellers",
-    "reconcile": "compare a book of orders with the platform, and list what differs",
+    "reconcile": "compare your orders with the platform's, and list the differences",
 }

@@ -1,7 +1,8 @@
-"""The credentials of sellers by their accounts: from a token store, from a file, or from the environment.
+"""The credentials of sellers by account, from a token store, a file or the environment.
 
-Arguments are seen by everybody on the machine. So no option takes a token, and the address of a database comes from the
-environment. A command refreshes tokens only if a token store keeps the new pair: a refresh token is good once.
+All users of a machine can see the arguments of a command. So no option takes a token, and the address of a database
+comes from the environment. A command refreshes tokens only if a token store keeps the new pair, because a refresh token
+can be used once.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from paymentsdk._validate import check_path
 from paymentsdk.cli._parsing import account_name, file, suggestion
 from paymentsdk.errors import RequestInvalid
 
-#: Names the token store, also with the password of a database.
+#: The variable that names the token store; its value may have the password of a database.
 TOKENS_VARIABLE = "PAYMENTSDK_TOKENS"
 _STORE_HELP = (
-    f"the token store: a SQLite file, or a folder with a JSON file for each account (default: {TOKENS_VARIABLE}); give "
-    f"a postgresql:// address in {TOKENS_VARIABLE}"
+    f"the token store: a SQLite file, or a folder with a JSON file for each account (default: {TOKENS_VARIABLE}); put "
+    f"a postgresql:// address into {TOKENS_VARIABLE}"
 )
 _FILE_HELP = 'a JSON or TOML file with the tokens of several sellers: {"shop-1": "TEST-..."}'
 Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
 
 
 class _FileEntry(MaskedRepr, Struct, forbid_unknown_fields=True):
-    """What a file may say of an account, where that is more than an access token."""
+    """The entry of an account in a file, if it has more than an access token."""
 
     access_token: str | None = None
     refresh_token: str | None = None
@@ -53,17 +54,17 @@ class TokenStores:
     """The token stores of all accounts in one database or folder."""
 
     def __init__(self, address: str, *, create: bool = False) -> None:
-        """Open *address*; with *create*, a file that does not exist yet is a new database.
+        """Open the stores at *address*; with *create*, a missing file becomes a new database.
 
         Raises:
-            RequestInvalid: There is none.
+            RequestInvalid: The file or folder does not exist.
         """
         self._dsn = address if is_dsn(address) else None
-        #: What errors call it.
+        #: The name of the place in errors.
         self.place = "the token store in PostgreSQL" if self._dsn else address
         self._path = Path() if self._dsn else check_path("--tokens", address)
         if not (self._dsn or create or self._path.exists()):
-            reason = f"there is no token store {address}; `paymentsdk tokens exchange` makes one"
+            reason = f"there is no token store {address}; `paymentsdk tokens exchange` creates one"
             raise RequestInvalid("--tokens", reason)
         self._is_folder = not self._dsn and self._path.is_dir()
 
@@ -78,7 +79,7 @@ class TokenStores:
         return FileTokenStore(self._path / f"{account}.json")
 
     async def names(self) -> list[str]:
-        """Return the names of the accounts that it has, sorted."""
+        """Return the names of all accounts, sorted."""
         if self._is_folder:
             return sorted(path.stem for path in self._path.glob("*.json"))
         store = PostgresTokenStore(self._dsn, "-") if self._dsn else SQLiteTokenStore(self._path, "-")
@@ -88,11 +89,11 @@ class TokenStores:
         """Return the pair of *account*.
 
         Raises:
-            RequestInvalid: It has none, or it cannot be read.
+            RequestInvalid: The account has no pair, or the pair cannot be read.
         """
         try:
             pair = await self.store(account).load()
-        except ValueError:  # Not its text: it may have a token.
+        except ValueError:  # The text of this error may have a token, so it is not shown.
             pair = None
         if pair is None:
             reason = f"{account}: {self.place} has no token pair for it, or a sealed pair, which no command can read"
@@ -101,19 +102,19 @@ class TokenStores:
 
 
 class Sellers(Struct, frozen=True):
-    """The accounts that a command may call for."""
+    """The accounts that a command may use."""
 
     place: str
-    """Where they are from, as errors call it."""
+    """The source of the accounts, as errors name it."""
     auth: Mapping[str, Auth] = {}
-    """What authenticates each account; empty if neither an option nor the environment names a source."""
+    """The authentication of each account; empty if neither an option nor the environment names a source."""
     stores: TokenStores | None = None
 
     def check(self, account: str) -> str:
-        """Return *account*, which has credentials.
+        """Return *account* if it has credentials.
 
         Raises:
-            RequestInvalid: It has none.
+            RequestInvalid: The account has no credentials.
         """
         if not self.auth:
             reason = f"needs a token store: name it with --tokens or {TOKENS_VARIABLE}, or a file with --accounts"
@@ -124,7 +125,7 @@ class Sellers(Struct, frozen=True):
         return account
 
     async def by_user_id(self) -> dict[str, str]:
-        """Return the accounts by the user ids in their tokens; a token that cannot be read has none."""
+        """Return the accounts by the user ids in their tokens, without accounts whose token has no readable user id."""
         accounts = {}
         for account, auth in self.auth.items():
             token = auth.token(0.0)
@@ -147,16 +148,16 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def stores_of(options: argparse.Namespace, *, create: bool = False) -> TokenStores | None:
-    """Return the token stores that *options* or the environment name, if they do."""
+    """Return the token stores that *options* or the environment name; `None` without a name."""
     address = options.tokens or os.environ.get(TOKENS_VARIABLE)
     return TokenStores(address, create=create) if address else None
 
 
 async def sellers_of(options: argparse.Namespace) -> Sellers:
-    """Return the accounts of the file, else those of the token store, that *options* or the environment name.
+    """Return the accounts of the file or, without a file, of the token store that *options* or the environment name.
 
     Raises:
-        RequestInvalid: There is no such file, store or account, or one is invalid. The error shows no token.
+        RequestInvalid: A file, store or account is missing or invalid. The error shows no token.
     """
     stores, auth = stores_of(options, create=bool(options.accounts)), dict[str, Auth]()
     if options.accounts:
@@ -180,7 +181,7 @@ async def sellers_of(options: argparse.Namespace) -> Sellers:
 def _auth(place: str, account: str, entry: str | TokenPair, stores: TokenStores | None) -> Auth:
     is_pair = isinstance(entry, TokenPair) and entry.refresh_token is not None
     if is_pair and stores is None:
-        reason = "a refresh token is good once; name the token store that keeps the new one with --tokens"
+        reason = "a refresh token can be used once; name a token store that keeps the new one with --tokens"
         raise RequestInvalid("--accounts", f"{place}: {account}: {reason}")
     try:
         if isinstance(entry, TokenPair) and stores is not None:
@@ -194,7 +195,7 @@ def _auth(place: str, account: str, entry: str | TokenPair, stores: TokenStores 
 
 
 def _read(path: str) -> dict[str, str | TokenPair]:
-    """Return what the file at *path* has for each account: an access token, or a pair."""
+    """Return the access token or the pair of each account in the file at *path*."""
     try:
         content = Path(path).read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
@@ -204,9 +205,9 @@ def _read(path: str) -> dict[str, str | TokenPair]:
         entries = tomllib.loads(content.decode()) if is_toml else msgspec.json.decode(content)
     except ValueError:
         entries = None
-    if not isinstance(entries, dict):  # Not the text of the error: it may have a token.
-        form = 'TOML such as shop-1 = "TEST-..."' if is_toml else 'JSON object such as {"shop-1": "TEST-..."}'
-        raise RequestInvalid("--accounts", f"{path} is no {form}")
+    if not isinstance(entries, dict):  # The text of the parser's error may have a token, so it is not shown.
+        form = 'valid TOML such as shop-1 = "TEST-..."' if is_toml else 'a JSON object such as {"shop-1": "TEST-..."}'
+        raise RequestInvalid("--accounts", f"{path} is not {form}")
     return {account: _entry(f"{path}: {account}", entry) for account, entry in entries.items()}
 
 
@@ -220,7 +221,7 @@ def _entry(place: str, entry: object) -> str | TokenPair:
         raise RequestInvalid("--accounts", f"{place}: {error}; its members are {names}") from None
     if not members.access_token and not members.refresh_token:
         raise RequestInvalid("--accounts", f"{place}: give access_token or refresh_token")
-    # A refresh token alone is as a pair that has expired: the first call refreshes it.
+    # A refresh token alone counts as an expired pair, which the first call refreshes.
     expires_at = members.expires_at if members.access_token else 0.0
     return TokenPair(
         access_token=members.access_token or "-", refresh_token=members.refresh_token, expires_at=expires_at
@@ -228,7 +229,7 @@ def _entry(place: str, entry: object) -> str | TokenPair:
 
 
 def end_at_sigterm() -> None:
-    """Have SIGTERM act like Ctrl-C, as a scheduler ends a job: a refresh that is under way saves its pair."""
+    """Make SIGTERM, by which a scheduler ends a job, act like Ctrl-C: a refresh in flight still saves its pair."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         with suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)

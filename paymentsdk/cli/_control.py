@@ -1,4 +1,4 @@
-"""The commands for a sandbox that runs: ``pay``, ``faults``, ``listen`` and so on; ``control`` for any request."""
+"""The commands for a running sandbox: ``pay``, ``faults``, ``listen`` and so on, and ``control`` for any request."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ T = TypeVar("T")
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
 _VARIABLE = "PAYMENTSDK_BASE_URL"
-#: Seconds to wait for a response: ten years of invoices take their time.
+#: Seconds to wait for a response. Moving the clock by ten years takes this long, because of the invoices.
 _TIMEOUT = 600.0
 _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 #: The details of a fault, with their defaults.
 _DETAILS = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
-#: A proxy is not asked about this machine.
+#: Requests to this machine do not go through a proxy.
 _opener = build_opener(ProxyHandler({}))
 
 
@@ -53,7 +53,7 @@ class _Rejection(Struct):
 
 
 class _Clock(Struct):
-    """The time, and what fell due while the clock moved."""
+    """The time, and the events that fell due while the clock moved."""
 
     now: str
     frozen: bool
@@ -67,10 +67,10 @@ class _DeliveryEvent(Struct):
 
 
 class Running(Struct, frozen=True):
-    """A sandbox that runs on this machine."""
+    """A running sandbox."""
 
     url: str
-    """Where it is."""
+    """The address of the sandbox."""
 
     def ask(self, form: type[T], method: str, path: str, body: object = None) -> T:
         """Send a request to the control API, and return the response as *form*.
@@ -82,7 +82,7 @@ class Running(Struct, frozen=True):
         try:
             return msgspec.json.decode(content, type=form)
         except ValueError:
-            raise OSError(f"what responds at {self.url} is not a sandbox") from None
+            raise OSError(f"the server at {self.url} is not a sandbox") from None
 
     def send(self, method: str, path: str, content: bytes | None = None) -> bytes:
         """Send bytes to the control API, and return the bytes of the response.
@@ -100,13 +100,13 @@ class Running(Struct, frozen=True):
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ConnectionRefusedError):
-                hint = f"start one with: paymentsdk sandbox, or say where it is with --url or {_VARIABLE}"
+                hint = f"start one with: paymentsdk sandbox, or give its address with --url or {_VARIABLE}"
                 raise OSError(f"no sandbox at {self.url} ({reason}); {hint}") from None
-            words = f"the sandbox at {self.url} has not responded ({reason}), and may have done what was asked"
+            words = f"the sandbox at {self.url} has not responded ({reason}); it may have done the request"
             raise OSError(words) from None
 
     def deliveries(self) -> Generator[Delivery | None, None, None]:
-        """Yield every delivery as it changes; first `None`, once none is missed any more."""
+        """Yield `None` once connected, and from then on every delivery that changes."""
         with _opener.open(f"{self.url}/_sandbox/events", timeout=_TIMEOUT) as response:
             yield None
             kind = b""
@@ -120,7 +120,7 @@ class Running(Struct, frozen=True):
         try:
             rejection = msgspec.json.decode(error.read(), type=_Rejection)
         except ValueError:
-            return OSError(f"what responds at {self.url} is not a sandbox (status {error.code})")
+            return OSError(f"the server at {self.url} is not a sandbox (status {error.code})")
         return OSError(f"{error.code} {rejection.code}: {rejection.message}")
 
 
@@ -128,74 +128,75 @@ class Running(Struct, frozen=True):
 
 
 def add_control(commands: Commands) -> None:
-    """Add the commands for a sandbox that runs."""
-    pay = _add(commands, "pay", _pay, "have the buyer pay an order or a preference")
+    """Add the commands for a running sandbox."""
+    pay = _add(commands, "pay", _pay, "pay an order or a preference as the buyer")
     name = "the id of an order or a preference, its code, its checkout address, or a point of sale"
     pay.add_argument("name", type=_order_name, metavar="ORDER", help=name)
     method_help, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
     pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=method_help)
-    pay.add_argument("--reject", action="store_true", help="have the payment rejected")
+    pay.add_argument("--reject", action="store_true", help="make the payment be rejected")
 
-    policies = _add(commands, "policies", _policies, "list the points that the contract leaves open, or decide them")
-    policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="decide a point")
+    policies = _add(commands, "policies", _policies, "list or change the choices that the contract leaves open")
+    policies.add_argument("changes", nargs="*", type=pair, metavar="NAME=VALUE", help="a policy and its new value")
 
     _add_faults(commands)
     _add_deliveries(commands)
     snapshot = add_parser(commands, "snapshot", "save everything to a file, or load it")
     actions = snapshot.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command, summary in (
-        ("save", _save, "save everything as it is, with all credentials, to a file"),
-        ("load", _load, "make everything as it was when the file was saved"),
+        ("save", _save, "save the whole state of the sandbox, with all credentials, to a file"),
+        ("load", _load, "restore the state from a file"),
     ):
         _add(actions, name, command, summary).add_argument("file", type=file, metavar="FILE", help="the file")
 
-    advance = _add(commands, "advance", _advance, "move the clock, and say what happened meanwhile")
+    advance = _add(commands, "advance", _advance, "move the clock, and list the events that fell due")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
     advance.add_argument("duration", metavar="DURATION", help=duration)
-    tenant = "the user id of the seller whose clock alone is moved (default: the clock of all)"
+    tenant = "the user id of the only seller whose clock is moved (default: all sellers)"
     advance.add_argument("--tenant", type=count, metavar="ID", help=tenant)
 
     control = _add(commands, "control", _control, "send any request of the control API, and print the response")
     control.epilog = "requests:\n" + "\n".join(
         f"  {_usage(name)}\n      {_REQUESTS[name][2].summary}" for name in _REQUESTS
     )
-    control.add_argument("request", metavar="REQUEST", choices=_REQUESTS, help="one of those below")
-    words = "the ids in capitals below, then NAME=VALUE; a list or an object is JSON"
+    control.add_argument("request", metavar="REQUEST", choices=_REQUESTS, help="one of the requests below")
+    words = "the ids in capitals below, then NAME=VALUE; write lists and objects as JSON"
     control.add_argument("words", nargs="*", metavar="VALUE", help=words)
 
 
 def _add_faults(commands: Commands) -> None:
-    faults = _add(commands, "faults", _list_faults, "list, add and clear what goes wrong")
+    faults = _add(commands, "faults", _list_faults, "list, add and clear faults")
     actions = faults.add_subparsers(title="commands", metavar="[COMMAND]")
-    _add(actions, "list", _list_faults, "list the faults in force, as `faults` does by itself")
-    add = _add(actions, "add", _add_fault, "put a fault in force")
+    _add(actions, "list", _list_faults, "list the active faults, as `faults` without a command does")
+    add = _add(actions, "add", _add_fault, "add a fault")
     add.epilog = faults.epilog = "\n".join(_effects())
-    add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="what happens")
-    details = "where, how often and how, such as operation=orders.* times=2"
+    add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="the effect of the fault")
+    details = "its details, such as operation=orders.* times=2"
     add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
-    clear = _add(actions, "clear", _clear_faults, "take one fault out of force, or all")
-    clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of one fault")
+    clear = _add(actions, "clear", _clear_faults, "remove one fault, or all")
+    clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of the fault (default: all)")
 
 
 def _add_deliveries(commands: Commands) -> None:
-    deliveries = _add(commands, "deliveries", _list_deliveries, "list notifications, or send one once more")
+    deliveries = _add(commands, "deliveries", _list_deliveries, "list the deliveries of notifications, or repeat one")
     actions = deliveries.add_subparsers(title="commands", metavar="[COMMAND]")
-    redeliver = _add(actions, "redeliver", _redeliver, "send a notification once more")
+    redeliver = _add(actions, "redeliver", _redeliver, "send a notification again")
     redeliver.add_argument("delivery", metavar="ID", help="the id of the delivery")
 
     listen = _add(commands, "listen", _listen, "send notifications to your program, and print each, until Ctrl-C")
     listen.add_argument("--forward-to", required=True, metavar="URL", help="the address of your program")
-    topics = "orders, payments and merchant_orders, with commas between them (default: orders)"
+    topics = "a list of orders, payments and merchant_orders, separated by commas (default: orders)"
     listen.add_argument("--topics", default="orders", help=topics)
-    listen.add_argument("--secret", default="", help="whsec_ and the base64 of 24 to 64 bytes (default: a new one)")
+    form = "the secret: whsec_ and the base64 of 24 to 64 bytes (default: a new secret)"
+    listen.add_argument("--secret", default="", help=form)
 
 
 def _add(
     commands: Commands, name: str, command: Callable[[Running, Namespace], Output], summary: str
 ) -> ArgumentParser:
     parser = add_parser(commands, name, summary, _run)
-    # Without defaults: a command within a command would set what was said before it back to them.
-    url_help = f"the sandbox (default: {_VARIABLE}, or port {DEFAULT_PORT} here)"
+    # The options have no defaults: those of a nested command would overwrite values that were given before it.
+    url_help = f"the address of the sandbox (default: {_VARIABLE}, or http://{DEFAULT_HOST}:{DEFAULT_PORT})"
     parser.add_argument("--url", type=_address, default=SUPPRESS, help=url_help)
     parser.add_argument("--json", action="store_true", default=SUPPRESS, help="print the response as JSON")
     parser.set_defaults(command=command)
@@ -203,7 +204,7 @@ def _add(
 
 
 def _run(options: Namespace) -> int:
-    """Do the command in *options* to the sandbox that they name, print its result, and return the exit code."""
+    """Run the command in *options* on the sandbox that they name, print its result, and return the exit code."""
     _reject_settings(options)
     output: Output = options.command(Running(options.url if "url" in options else _default_address()), options)
     return print_output(output, as_json="json" in options)
@@ -212,8 +213,8 @@ def _run(options: Namespace) -> int:
 def _reject_settings(options: Namespace) -> None:
     for setting in options.settings:
         if getattr(options, setting.dest) != setting.default:
-            hint = f"`{options.parser.prog}` asks one that runs: its own options stand behind it"
-            raise ArgumentTypeError(f"{setting.option_strings[0]} is for starting a sandbox, and {hint}")
+            hint = f"`{options.parser.prog}` needs a running one; write its own options after it"
+            raise ArgumentTypeError(f"{setting.option_strings[0]} is for starting a sandbox, but {hint}")
 
 
 def _default_address() -> str:
@@ -232,11 +233,11 @@ def _address(text: str) -> str:
 
 
 def _order_name(text: str) -> str:
-    """Read the name of an order or a preference: as it is, or the last part of an address, without its query."""
-    # A page that was paid at says in its address how that came out.
+    """Return the name of an order or a preference: *text* itself, or the last part of an address."""
+    # After a payment, the address of the page has the result in its query.
     name = text.partition("?")[0].rstrip("/").rpartition("/")[2]
     if not name:
-        raise ArgumentTypeError(f"{text!r} names no order")
+        raise ArgumentTypeError(f"{text!r} does not name an order")
     return name
 
 
@@ -273,14 +274,14 @@ def _policies(running: Running, options: Namespace) -> Output:
 
 
 def _effects() -> Iterator[str]:
-    """Yield the lines of help about effects and their details."""
+    """Yield the lines of the help about effects and their details."""
     width = max(map(len, EFFECTS))
-    yield "effects, and the details that only they take, with their defaults:"
+    yield "effects, with their own details and defaults:"
     for name, effect in EFFECTS.items():
         members = {member: _DETAILS[member] for member in effect.members}
         details = ", ".join(member if value is None else f"{member}={value:g}" for member, value in members.items())
         yield f"  {name:<{width}}  {effect.words}{details and f' ({details})'}"
-    yield "\ndetails of every effect:"
+    yield "\ndetails of all effects:"
     for detail, words in COMMON.items():
         yield f"  {detail:<{width}}  {words}"
 
@@ -299,7 +300,7 @@ def _list_faults(running: Running, _: Namespace) -> Output:
 
 def _add_fault(running: Running, options: Namespace) -> Output:
     try:
-        # An invalid rule is an error of the command line; values are read from text, so that `times=3` is a number.
+        # Values are converted from text, so `times=3` becomes a number. An invalid rule is a usage error.
         rule = msgspec.convert(pairs([("effect", options.effect), *options.details]), FaultRule, strict=False)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
@@ -311,7 +312,7 @@ def _clear_faults(running: Running, options: Namespace) -> Output:
     if options.number is None:
         return Output(running.ask(list[FaultState], "DELETE", "faults"), ["no faults"])
     fault = running.ask(FaultState, "DELETE", f"faults/{options.number}")
-    return Output(fault, [f"gone: {_line(fault)}"])
+    return Output(fault, [f"removed: {_line(fault)}"])
 
 
 # --- notifications -----------------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ def _redeliver(running: Running, options: Namespace) -> Output:
 
 
 def _listen(running: Running, options: Namespace) -> Output:
-    """Register a webhook, print what it gets until a person or the sandbox ends it, and remove it."""
+    """Register a webhook, print its deliveries until Ctrl-C or the end of the sandbox, and remove it."""
     path = f"tenants/{running.ask(list[Tenant], 'GET', 'tenants')[0].user_id}/webhooks"
     registration = {"url": options.forward_to, "topics": options.topics.split(","), "secret": options.secret}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -349,7 +350,7 @@ def _listen(running: Running, options: Namespace) -> Output:
         except (KeyboardInterrupt, HTTPException):
             pass
         finally:
-            with suppress(OSError):  # The sandbox has stopped.
+            with suppress(OSError):  # The sandbox may have stopped.
                 running.ask(Webhook, "DELETE", f"{path}/{webhook.id}")
     return Output(webhook, ["the webhook is removed"])
 
@@ -394,7 +395,7 @@ _REQUESTS = {
 
 
 def _usage(name: str) -> str:
-    """Return how a request is written on the command line."""
+    """Return the usage of a request on the command line."""
     _, path, request = _REQUESTS[name]
     ids = (placeholder.upper() for placeholder in _PLACEHOLDER.findall(path))
     return " ".join([name, *ids, *(f"{member}=" for member in (*request.parameters, *_members(request.body)))])
@@ -429,7 +430,7 @@ def _control(running: Running, options: Namespace) -> Output:
 
 
 def _body(form: type[T] | None, values: dict[str, str]) -> object:
-    """Return the body that *values* make: numbers and booleans are read from text, lists and objects from JSON."""
+    """Return the body with *values*. Numbers and booleans are converted from text, lists and objects from JSON."""
     if form is None:
         if values:
             raise ValueError(f"it takes no {min(values)}")

@@ -1,4 +1,4 @@
-"""``paymentsdk demo``: a day of a seller over HTTP on this machine, with faults, and whether both ledgers agree."""
+"""``paymentsdk demo``: a seller's day over HTTP on this machine, with faults; at the end, both ledgers are compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paymentsdk.sandbox import FaultRule, Sandbox
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: What goes wrong meanwhile. The first write of each kind takes effect and loses its response.
+#: The faults of the demo. The first write of each kind takes effect, but its response is lost.
 FAULTS = (
     FaultRule(effect="lose_response_after_commit", operation="orders.create", nth=1),
     FaultRule(effect="lose_response_after_commit", operation="orders.cancel", nth=1),
@@ -30,17 +30,17 @@ FAULTS = (
     FaultRule(effect="truncate", operation="orders.*", probability=0.02, seed=3),
     FaultRule(effect="rate_limit", operation="orders.get", nth=1, retry_after=1),
 )
-#: More attempts than usual, and shorter pauses: here, every tenth request is meant to fail.
+#: More attempts and shorter pauses than usual, because the faults make every tenth request fail.
 RETRY = RetryPolicy(attempts=10, base_delay=0.05, max_delay=0.5)
 #: Calls in flight.
 CONCURRENCY = 32
-#: Differences of a kind that are printed.
+#: The maximum of printed differences of a kind.
 SHOWN = 5
 _NOTHING, _CENT = Decimal(0), Decimal("0.01")
 
 
 def add_arguments(demo: ArgumentParser) -> None:
-    """Add what `demo` takes."""
+    """Add the arguments of `demo`."""
     demo.add_argument("--orders", type=count, default=300, metavar="N", help="orders to create (default: 300)")
     demo.set_defaults(run=_run)
 
@@ -49,14 +49,14 @@ def _run(options: Namespace) -> int:
     """Run the demo, print its result, and return the exit code: 0 only if both ledgers agree.
 
     Raises:
-        PaymentsError: A call failed for good; the ledgers were not compared.
+        PaymentsError: A call failed after all its attempts; the ledgers were not compared.
     """
     say(f"{counted(options.orders, 'order')}, up to {CONCURRENCY} calls at a time, against a sandbox on this machine")
     try:
         expected, recorded = asyncio.run(_work(options.orders))
     except PaymentsError as error:
         raise PaymentsError(f"the demo ended early: {type(error).__name__}: {error}") from error
-    # An entry that differs in its amount alone is in both lists.
+    # An entry that differs only in its amount is in both lists.
     differences = {"double": recorded - expected, "lost": expected - recorded}
     for kind, entries in differences.items():
         for entry in sorted(entries.elements())[:SHOWN]:
@@ -69,7 +69,7 @@ def _run(options: Namespace) -> int:
 
 
 async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
-    """Do the day of a seller with *number* orders, and return the entries of the client and of the sandbox."""
+    """Run a seller's day with *number* orders, and return the entries of the client and of the sandbox."""
     async with (
         Sandbox() as sandbox,
         PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, retry=RETRY) as client,
@@ -83,7 +83,7 @@ async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
 
 
 async def _trade(sandbox: Sandbox, seller: Seller, number: int) -> None:
-    """Sell, refund and cancel."""
+    """Create, pay, refund and cancel orders."""
 
     async def be_paid(order: orders.Order) -> orders.Order:
         sandbox.buyer.pay(order)
@@ -98,7 +98,7 @@ async def _trade(sandbox: Sandbox, seller: Seller, number: int) -> None:
 
 
 async def _step(name: str, work: Awaitable[list[R]]) -> list[R]:
-    """Return the results of a part of the day, and print how long it took."""
+    """Return the results of a step of the day, and print its duration."""
     began = time.perf_counter()
     results = await work
     say(f"{name}: {len(results):,} in {time.perf_counter() - began:.2f} s")
@@ -113,28 +113,28 @@ class Entry(NamedTuple):
     id: str
     """The id of the order, payment or refund."""
     amount: Decimal = _NOTHING
-    """How much money moved."""
+    """The amount of money that moved."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.id}" + (f", {self.amount}" if self.amount else "")
 
 
 class Seller:
-    """A seller who believes nothing but the responses of the platform.
+    """A seller who keeps a ledger from the platform's responses alone.
 
     Args:
-        client: Calls the platform.
-        external_pos_id: The point of sale that orders are paid at.
+        client: The client of the seller.
+        external_pos_id: The point of sale of the orders.
     """
 
     def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
         self.ledger: list[Entry] = []
-        """What happened by the responses; the ledger of the sandbox should have the same entries."""
+        """The entries according to the responses; the ledger of the sandbox should have the same entries."""
         self._client = client
         self._external_pos_id = external_pos_id
 
     async def each(self, call: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
-        """Make a call for each of *items*, and return the results in their order."""
+        """Make a call for each of *items*, and return the results in the same order."""
         return [outcome.value async for outcome in self._client.map(call, items, concurrency=CONCURRENCY)]
 
     async def create_order(self, number: int) -> orders.Order:
@@ -152,22 +152,22 @@ class Seller:
         return order
 
     async def see_paid(self, order: orders.Order) -> orders.Order:
-        """Read how much was paid of *order*."""
+        """Read *order*, and enter its payment into the ledger."""
         order = await self._client.orders.get(order.id)
         if payment := order.payment:
             self.ledger.append(Entry("payment", payment.id, payment.paid_amount or _NOTHING))
         return order
 
     async def refund(self, order: orders.Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
-        """Give back all of *order*, or a part of its payment."""
+        """Refund *order* in full, or a part of its payment."""
         response = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
         self.ledger += [Entry("refund", refund.id, -(refund.amount or _NOTHING)) for refund in response.refunds]
 
     async def refund_half(self, order: orders.Order) -> None:
-        """Give back a half of *order*, which is paid, rounded to a cent."""
+        """Refund half of the payment of *order*, rounded to a cent."""
         if payment := order.payment:
             await self.refund(order, payment.id, ((payment.paid_amount or _NOTHING) / 2).quantize(_CENT))
 
     async def cancel(self, order: orders.Order) -> None:
-        """Cancel *order*, which nobody has paid."""
+        """Cancel *order*, which is unpaid."""
         self.ledger.append(Entry("order_canceled", (await self._client.orders.cancel(order.id)).id))

@@ -1,4 +1,4 @@
-"""``paymentsdk inbox list``, ``show`` and ``retry``: what a person does with what waits for a look."""
+"""``paymentsdk inbox list``, ``show`` and ``retry``: commands for the resources that wait in an inbox."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from paymentsdk.cli._parsing import Commands, add_parser, file
 if TYPE_CHECKING:
     from paymentsdk.webhooks import Inbox
 
-#: Names the database, also with its password: arguments are seen by everybody on the machine.
+#: The variable that names the database. All users of a machine can see arguments, so a password belongs here.
 _VARIABLE = "PAYMENTSDK_INBOX"
-_WHERE = f"the SQLite file (default: {_VARIABLE}); give a postgresql:// address in {_VARIABLE}"
-#: Does what the options ask for with the inbox.
+_WHERE = f"the SQLite file (default: {_VARIABLE}); put a postgresql:// address into {_VARIABLE}"
+#: Runs a command on the inbox with the options.
 _Command = Callable[["Inbox", argparse.Namespace], Awaitable[Output]]
 
 
 def add_arguments(inbox: argparse.ArgumentParser) -> None:
     """Add the commands of `inbox`."""
     within = inbox.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listed = _add(within, "list", _list, "list the resources that wait for a look")
-    listed.add_argument("--failed", action="store_true", help="only those that have failed 20 times")
-    show = _add(within, "show", _show, "show why the last look failed, and which states were handled")
-    retry = _add(within, "retry", _retry, "make a resource due that has failed 20 times")
+    listed = _add(within, "list", _list, "list the resources that wait to be handled")
+    listed.add_argument("--failed", action="store_true", help="list only resources that have failed 20 times")
+    show = _add(within, "show", _show, "show why the last attempt failed, and which states were handled")
+    retry = _add(within, "retry", _retry, "make a resource due again that has failed 20 times")
     for parser in (show, retry):
         parser.add_argument("id", metavar="ID", help="the id of the resource, such as ORD...")
 
@@ -40,19 +40,20 @@ def add_arguments(inbox: argparse.ArgumentParser) -> None:
 def _add(commands: Commands, name: str, command: _Command, summary: str) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run)
     parser.add_argument("--file", type=file, metavar="FILE", help=_WHERE)
-    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(command=command)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Do the command in *options*, print what it came to, and return the exit code."""
+    """Run the command in *options*, print its result, and return the exit code."""
     from paymentsdk.webhooks import Inbox
 
     command: _Command = options.command
     database = options.file or os.environ.get(_VARIABLE) or ""
     if not is_dsn(database) and not (database and check_path("--file", database).is_file()):
-        raise FileNotFoundError(f"there is no inbox {database or 'named'}; say where it is with --file, or {_VARIABLE}")
+        missing = f"there is no inbox {database}" if database else "no inbox is named"
+        raise FileNotFoundError(f"{missing}; name it with --file or {_VARIABLE}")
 
     async def run() -> Output:
         try:

@@ -1,7 +1,7 @@
-"""``paymentsdk journal list``, ``show``, ``recover`` and ``abandon``: what a person does with the records of a journal.
+"""``paymentsdk journal list``, ``show``, ``recover`` and ``abandon``: commands for the records of a journal.
 
-Credentials come from the environment alone, as `PaymentsClient.from_env` reads them: arguments are seen by everybody on
-the machine.
+Credentials come from the environment, as `PaymentsClient.from_env` reads them, or from a token store or file. All users
+of a machine can see arguments, so no argument has a credential.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from paymentsdk.journal import Journal, PostgresJournal, Record, RecoverySummary, SQLiteJournal
 
 _DEFAULT_FILE = "payments.db"
-#: Names the journal, also with the password of a database: arguments are seen by everybody on the machine.
+#: The variable that names the journal. All users of a machine can see arguments, so a password belongs here.
 VARIABLE = "PAYMENTSDK_JOURNAL"
 _EXAMPLES = """\
 examples:
@@ -36,11 +36,11 @@ examples:
   paymentsdk journal recover
 """
 _RECOVER = """\
-The sellers are those of --accounts or --tokens, or the one of
-PAYMENTSDK_ACCESS_TOKEN; PAYMENTSDK_BASE_URL is the address.
-The exit code is 0 if no record is open any more, and 1 if one is.
+The sellers come from --accounts or --tokens, or from PAYMENTSDK_ACCESS_TOKEN.
+The address of the platform comes from PAYMENTSDK_BASE_URL.
+The exit code is 0 if all records are closed, and 1 if some are still open.
 """
-#: Does what the options ask for with the journal.
+#: Runs a command on the journal with the options.
 _Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 
@@ -48,67 +48,67 @@ def add_arguments(journal: argparse.ArgumentParser) -> None:
     """Add the commands of `journal`."""
     journal.epilog = _EXAMPLES
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listed = _add(within, "list", _list, "list the records that are open")
-    listed.add_argument("--all", action="store_true", help="also those that are closed")
-    listed.add_argument("--limit", type=count, default=1000, metavar="N", help="at most N records (default: 1000)")
-    shown = _add(within, "show", _show, "show all that is known of a record")
-    shown.add_argument("what", metavar="NAME|KEY", help="what the caller named it by, or its idempotency key")
-    about = "finish the open records of all sellers that it has credentials for"
+    listed = _add(within, "list", _list, "list the open records")
+    listed.add_argument("--all", action="store_true", help="list closed records, too")
+    listed.add_argument("--limit", type=count, default=1000, metavar="N", help="list at most N records (default: 1000)")
+    show = _add(within, "show", _show, "show the details of a record")
+    show.add_argument("record", metavar="NAME|KEY", help="the name of the write, or its idempotency key")
+    about = "finish the open records of all sellers with credentials"
     add_sources(_add(within, "recover", _recover, about, epilog=_RECOVER))
-    abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome nobody can tell")
-    abandoned.add_argument("key", metavar="KEY", help="its idempotency key, which `show` prints")
+    abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome stays unknown")
+    abandoned.add_argument("key", metavar="KEY", help="the idempotency key, which `show` prints")
 
 
 def _add(
     commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    where = f"the file of the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); give a postgresql:// address in "
-    where += f"{VARIABLE}: other users of this machine can see a command line, and the password in it"
-    parser.add_argument("--file", type=file, metavar="FILE", help=where)
-    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    file_help = f"the file of the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); put a postgresql:// address into "
+    file_help += f"{VARIABLE}, because other users of this machine can see a password in a command line"
+    parser.add_argument("--file", type=file, metavar="FILE", help=file_help)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(command=command)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Do the command in *options*, print what it came to, and return the exit code."""
+    """Run the command in *options*, print its result, and return the exit code."""
     command: _Command = options.command
-    where = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
+    place = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
-    async def done() -> Output:
+    async def run() -> Output:
         end_at_sigterm()
         try:
-            async with aclosing(journal_at(where, "--file")) as journal:
+            async with aclosing(journal_at(place, "--file")) as journal:
                 return await command(journal, options)
         except JournalUnavailable as error:
-            # Its text is for programs: that they call again.
+            # The error's own text tells programs to call again.
             raise OSError(f"the journal is not available: {error.reason}") from None
 
-    return print_output(asyncio.run(done()), as_json=options.json)
+    return print_output(asyncio.run(run()), as_json=options.json)
 
 
-def journal_at(where: str, option: str) -> PostgresJournal | SQLiteJournal:
-    """Return the journal in the file, or at the address, that an *option* may name.
+def journal_at(place: str, option: str) -> PostgresJournal | SQLiteJournal:
+    """Return the journal at *place*, a file or an address that the user may name by *option*.
 
     Raises:
-        FileNotFoundError: There is none, or an empty file: a journal that was made now would look settled.
+        FileNotFoundError: The file is missing or empty. A new journal would look as if all writes were settled.
     """
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
-    if is_dsn(where):
-        return PostgresJournal(where)
-    path = check_path(option, where)
+    if is_dsn(place):
+        return PostgresJournal(place)
+    path = check_path(option, place)
     if not path.is_file() or not path.stat().st_size:
-        raise FileNotFoundError(f"there is no journal {where}; say where it is with {option}, or {VARIABLE}")
-    return SQLiteJournal(where)
+        raise FileNotFoundError(f"there is no journal {place}; name it with {option} or {VARIABLE}")
+    return SQLiteJournal(place)
 
 
 # --- list and show ------------------------------------------------------------------------------------------------
 
 
 def _shown(record: Record) -> Row:
-    """Return what people may see of *record*: neither its body nor its headers nor its response have a place here."""
+    """Return the printed fields of *record*, without its body, its headers and its response."""
     return {
         "name": record.name,
         "state": record.state.value,
@@ -119,7 +119,7 @@ def _shown(record: Record) -> Row:
         "path": record.path,
         "seller": record.seller,
         "account": record.account,
-        # In platform time; `lease_until` and `updated` are on the clock of the journal.
+        # These are in platform time; `lease_until` and `updated` are in the journal's time.
         "begun": _moment(record.begun),
         "not_after": _moment(record.not_after),
         "recoverable": record.recoverable,
@@ -140,7 +140,7 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
 
     rows = await journal.records(frozenset(RecordState if options.all else OPEN), limit=options.limit + 1)
     if len(rows) > options.limit:
-        say(f"the oldest {options.limit:,} are shown, there are more: see --limit")
+        say(f"only the oldest {options.limit:,} are listed; raise --limit to list more")
         del rows[options.limit :]
     table = {
         "STATE": [row.state.value for row in rows],
@@ -152,16 +152,16 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
 
 
 async def _show(journal: Journal, options: argparse.Namespace) -> Output:
-    """Show the record with that key, or those with that name: of several operations or sellers, perhaps."""
+    """Show the record with the key, or all records with the name; several operations or sellers may share a name."""
     from paymentsdk.journal import RecordState
 
-    row, every = await journal.get(options.what), tuple(RecordState)
-    rows = [row] if row else await journal.records(every, limit=sys.maxsize)
-    found = [_shown(one) for one in rows if row or one.name == options.what]
-    if not found:
-        raise ValueError(f"no record has the name or the key {options.what!r}")
-    told = [{name.replace("_", " "): value for name, value in one.items()} for one in found]
-    return Output(found, [line for one in told for line in ("", *fields(one))][1:])
+    row, states = await journal.get(options.record), tuple(RecordState)
+    rows = [row] if row else await journal.records(states, limit=sys.maxsize)
+    records = [_shown(record) for record in rows if row or record.name == options.record]
+    if not records:
+        raise ValueError(f"no record has the name or the key {options.record!r}")
+    texts = [{name.replace("_", " "): value for name, value in record.items()} for record in records]
+    return Output(records, [line for text in texts for line in ("", *fields(text))][1:])
 
 
 # --- recover ------------------------------------------------------------------------------------------------------
@@ -173,25 +173,28 @@ async def _recover(journal: Journal, options: argparse.Namespace) -> Output:
 
     sellers = await sellers_of(options)
     resolved, names, accounts = Counter[str](), list[str](), dict(sellers.auth)
-    if accounts:  # The program may call its accounts by other names, or make a client for each seller.
+    if accounts:  # The program may have other names for its accounts, or a client for each seller.
         by_user_id, rows = await sellers.by_user_id(), await journal.records(OPEN, limit=sys.maxsize)
         strays = [(row.account, by_user_id[row.seller]) for row in rows if row.seller in by_user_id]
         names = sorted({name for account, name in strays if account is None})
         accounts = {account: accounts[name] for account, name in strays if account is not None} | accounts
-    # Without such a source, whatever the program calls its accounts: a record is sent by a token of its user id alone.
+    # Without a source, the token serves all account names. A record is sent only with a token of its user id.
     async with PaymentsClient.from_env(journal=journal, accounts=accounts or _token) as client:
         summaries = [await seller.recover(progress=_tell) for seller in (*map(client.account, names), client)]
     for summary in summaries:
         resolved.update({state.value: number for state, number in summary.resolved.items()})
-    summary = summaries[-1]  # What an earlier summary has left open, the last has taken up again.
-    complete, left = summary.is_complete, summary.left
+    summary = summaries[-1]  # The last recovery also covers all records that earlier ones have left open.
+    complete, open_rows = summary.is_complete, summary.left
     lines = [
         *(f"{number:>6,} {state}" for state, number in resolved.most_common()),
         *summary.problems,
-        *(f"{_whose(row)}left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})" for row in left),
+        *(
+            f"{_whose(row)}left {row.state.value}: {row.name} ({row.operation}, seller {row.seller})"
+            for row in open_rows
+        ),
         "no record is open" if complete else "records are open: see `paymentsdk journal list`",
     ]
-    data = {"complete": complete, "resolved": resolved, "left": [*map(_shown, left)], "problems": summary.problems}
+    data = {"complete": complete, "resolved": resolved, "left": [*map(_shown, open_rows)], "problems": summary.problems}
     return Output(data, lines, code=0 if complete else 1)
 
 
@@ -201,7 +204,7 @@ def _whose(record: Record) -> str:
 
 def _token(_account: str) -> str:
     if not (token := os.environ.get("PAYMENTSDK_ACCESS_TOKEN")):
-        reason = "is not set; a record is sent with a token of its seller. Or name a token store with --tokens"
+        reason = "is not set; set it to a token of the seller, or name a token store with --tokens"
         raise RequestInvalid("PAYMENTSDK_ACCESS_TOKEN", reason)
     return token
 
@@ -222,7 +225,8 @@ async def _abandon(journal: Journal, options: argparse.Namespace) -> Output:
     except LookupError:
         raise ValueError(f"no record has the key {options.key!r}") from None
     if row.is_open:
-        raise ValueError(f"{row.name} has a living owner, until {_moment(row.lease_until):%H:%M:%S} UTC at least")
+        until = f"{_moment(row.lease_until):%H:%M:%S} UTC"
+        raise ValueError(f"a running process owns {row.name} until {until} or later; try again then")
     if row.state is not RecordState.ABANDONED:
-        raise ValueError(f"{row.name} is {row.state.value}: there is nothing to abandon")
-    return Output(_shown(row), [f"{row.name} is abandoned: whoever names it once more gets OutcomeUnknown"])
+        raise ValueError(f"{row.name} is {row.state.value} already, so it cannot be abandoned")
+    return Output(_shown(row), [f"{row.name} is abandoned: calls with this name now raise OutcomeUnknown"])

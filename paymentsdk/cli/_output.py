@@ -1,4 +1,4 @@
-"""What commands print: a table for people, JSON or CSV for programs."""
+"""The output of commands: tables for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from paymentsdk.errors import RequestInvalid, visible
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
 _GAP = "  "
-#: Seconds between two lines that say how far a command is.
+#: Seconds between two lines about the progress of a command.
 QUIET = 5.0
-#: A cell of a table that chooses its columns by itself has at most so many characters.
+#: The longest cell of a table without --columns, in characters.
 _LONGEST = 40
-#: Names of fields that are in line have at most so many characters.
+#: The longest name of a field that is aligned with the others, in characters.
 _LONGEST_NAME = 24
-#: The columns that tell most: what it is, how it stands, then amounts and dates.
+#: The most important columns. After them come amounts, then dates.
 _FIRST = ("id", "status", "external_reference")
 _KINDS = (Decimal, datetime, int | str)
 
 
 class Output(Struct, frozen=True):
-    """What a command came to: as data, and for people."""
+    """The result of a command, as data for programs and as lines for people."""
 
     data: object
     lines: Sequence[str]
@@ -43,7 +43,7 @@ class Output(Struct, frozen=True):
 
 
 def print_output(output: Output, *, as_json: bool) -> int:
-    """Print what a command came to, and return its exit code."""
+    """Print the result of a command, and return its exit code."""
     if as_json:
         print_json(output.data)
     else:
@@ -52,7 +52,7 @@ def print_output(output: Output, *, as_json: bool) -> int:
 
 
 def escape_unencodable() -> None:
-    """Make stdout escape what its encoding lacks, as cp1252 lacks emoji, in the form of JSON; stderr escapes anyway."""
+    """Make stdout escape characters that its encoding lacks, in the form of JSON. Python's stderr escapes anyway."""
     codecs.register_error("paymentsdk.escape", _escaped)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="paymentsdk.escape")
@@ -65,17 +65,17 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def in_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody reads *stream* in a terminal; a program may have no such stream at all."""
+    """Return whether *stream* is a terminal. A program may have no such stream at all."""
     return stream is not None and stream.isatty()
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return *number* with its *noun*: ``1 order``, ``2,000 orders``; its *plural* is needed unless it adds ``s``."""
+    """Return *number* with its *noun*, such as ``2,000 orders``; give the *plural* unless it only adds ``s``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def say(*lines: str) -> None:
-    """Write *lines* to stderr. Where it takes none, as on a full disk, the exit code has to say it all."""
+    """Write *lines* to stderr. If stderr cannot be written, for example on a full disk, they are dropped."""
     try:
         print(*map(visible, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
@@ -83,7 +83,7 @@ def say(*lines: str) -> None:
 
 
 def flush() -> None:
-    """Write what is left to stdout, also where there is none: unlike `sys.stdout.flush()`, that is no error."""
+    """Flush stdout. Unlike `sys.stdout.flush()`, this also works without a stdout."""
     try:
         print(end="", flush=True)
     except OSError:
@@ -92,13 +92,13 @@ def flush() -> None:
 
 
 def discard(stream: TextIO | None) -> None:
-    """Write nothing more to *stream*: what is left would fail once more when Python flushes it at the end."""
+    """Discard all further output to *stream*. Otherwise Python's flush at the end would fail again."""
     if stream is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(data: object, *, numbers: bool = False) -> None:
-    """Print *data* as one line of JSON; amounts as *numbers*, or as strings."""
+    """Print *data* as one line of JSON, with amounts as *numbers* or as strings."""
     encoder = msgspec.json.Encoder(decimal_format="number" if numbers else "string")
     print(_harmless(encoder.encode(data).decode()))
 
@@ -106,32 +106,32 @@ def print_json(data: object, *, numbers: bool = False) -> None:
 def _print_csv(cells: Iterable[str]) -> None:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(map(_harmless, cells))
-    print(line.getvalue())  # Nowhere, where a program has no stdout.
+    print(line.getvalue())  # Unlike a writer of `sys.stdout`, `print` also works without a stdout.
 
 
 def _harmless(text: str) -> str:
-    """Return *text* as it is, which is what programs want, or so that it cannot steer the terminal that shows it."""
+    """Return *text* unchanged for programs, and without control characters for a terminal."""
     return visible(text) if in_terminal(sys.stdout) else text
 
 
 class Rows:
-    """Prints rows: as they come, or all of them at the end where they have to be in columns.
+    """Prints rows: as they come, or, in a table, all rows at the end.
 
     Args:
         kind: The type of a row.
         form: ``table``, ``csv`` or ``json``.
-        columns: Those that are asked for; by default all of them, or in a terminal as many as a table has room for.
-        numbers: Print amounts in JSON as numbers, or as strings.
+        columns: The names of the columns, with commas. By default all, or in a terminal as many as fit into a table.
+        numbers: Print amounts in JSON as numbers instead of strings.
 
     Raises:
-        RequestInvalid: A row has no such column.
+        RequestInvalid: *columns* has an unknown name.
     """
 
     def __init__(self, kind: object, form: str, columns: str | None, *, numbers: bool) -> None:
         every = list(_columns_of(kind))
         self._chosen = [name for name in (columns or "").split(",") if name]
         if unknown := [name for name in self._chosen if name not in every]:
-            raise RequestInvalid("--columns", f"there is no {unknown[0]}; there are {', '.join(every)}")
+            raise RequestInvalid("--columns", f"there is no column {unknown[0]}; the columns are {', '.join(every)}")
         self._names = self._chosen or every
         self._form = form
         self._numbers = numbers
@@ -145,13 +145,13 @@ class Rows:
         cells = {name: _cell(sent, name) for name in self._names}
         if self._form == "json":
             print_json(sent, numbers=self._numbers)
-        elif self._form == "csv":  # A list or an object in a cell is JSON.
+        elif self._form == "csv":  # Lists and objects in cells are JSON.
             _print_csv(_plain(cells[name]) for name in self._names)
         else:
             self._rows.append(cells)
 
     def add_only(self, value: object) -> None:
-        """Print the one object that there is: in a table it has a line for each field."""
+        """Print a single object; a table of it has a line for each field."""
         if self._form == "table" and not self._chosen:
             print_output(Output(None, list(fields(dict(_leaves(_sent(value)))))), as_json=False)
         else:
@@ -159,7 +159,7 @@ class Rows:
             self.end()
 
     def end(self) -> None:
-        """Print the table: all columns, whole; or in a terminal, where none is asked for, as many as have room."""
+        """Print the table with all columns, or with as many as fit into a terminal if no columns were chosen."""
         if self._form != "table":
             return
         rows = self._rows
@@ -176,7 +176,7 @@ class Rows:
 
 
 def _columns_of(kind: object) -> Iterable[str]:
-    """Return the names of what a Struct holds, with those of the Structs in it (`paging.total`)."""
+    """Return the names of a Struct's members, with the members of Structs in it (`paging.total`)."""
     from paymentsdk._codec.type_walk import walk
 
     nodes = (msgspec.inspect.StructType, msgspec.inspect.NoneType)
@@ -185,7 +185,7 @@ def _columns_of(kind: object) -> Iterable[str]:
 
 
 def _sent(value: object) -> object:
-    """Return *value* as plain data, without the members that the platform did not send."""
+    """Return *value* as plain data, without members that the platform did not send."""
     match value:
         case Struct():
             members = zip(value.__struct_encode_fields__, msgspec.structs.astuple(value), strict=True)
@@ -203,7 +203,7 @@ def _cell(sent: object, column: str) -> object:
 
 
 def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what *sent*, which is at *place*, holds at any depth, with its own place (`items[0].title`)."""
+    """Yield the values in *sent* at any depth, each with its place (`items[0].title`); *sent* itself is at *place*."""
     if isinstance(sent, dict):
         for name, member in sent.items():
             yield from _leaves(member, f"{place}.{name}" if place else name)
@@ -215,7 +215,7 @@ def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
 
 
 def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of *table*, columns by their names."""
+    """Yield the lines of *table*, which has the columns by their names."""
     widths = [max(map(len, (name, *cells))) for name, cells in table.items()]
     for line in [[*table], *zip(*table.values(), strict=True)]:
         yield _GAP.join(map(str.ljust, line, widths)).rstrip()
@@ -224,14 +224,14 @@ def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def fields(row: Row) -> Iterator[str]:
     """Yield a line for each member of *row* that has a value."""
     texts = {f"{name}:": spoken(value) for name, value in row.items() if value not in (None, "")}
-    # Longer names stand out, and leave the others room for their values.
+    # Names that are longer do not widen the column for the others.
     width = max((len(name) for name in texts if len(name) <= _LONGEST_NAME), default=0)
     for name, value in texts.items():
         yield f"{name:<{width}} {value}"
 
 
 def spoken(value: object) -> str:
-    """Return *value* as people read it."""
+    """Return *value* as text for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
@@ -247,7 +247,7 @@ def _plain(value: object) -> str:
 
 
 def _rank(name: str, values: Sequence[object]) -> int:
-    """Return what sorts the columns that tell most before others."""
+    """Return the sort key of a column; the most important columns come first."""
     if name in _FIRST:
         return _FIRST.index(name)
     value = next((value for value in values if value is not None), None)
@@ -255,7 +255,7 @@ def _rank(name: str, values: Sequence[object]) -> int:
 
 
 def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the columns that have a value, as long as there is room."""
+    """Yield the columns that have a value and fit into the terminal."""
     room = get_terminal_size().columns
     for name, cells in table.items():
         short = [_cut(cell, _LONGEST) for cell in cells]

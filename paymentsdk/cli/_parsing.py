@@ -1,4 +1,4 @@
-"""Commands, how each is added, and the types of their arguments: a type reads a text, or says what is wrong with it."""
+"""The parser of commands, and the types of their arguments; a type reads a text, or says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from paymentsdk._resume_point import ResumePoint
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-#: Exit codes; the last is what a shell says of a program that SIGPIPE ended.
+#: Exit codes; `UNREAD` is the code that shells report for a program that SIGPIPE ended.
 DONE, FAILED, MISUSED, IN_DOUBT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
-#: What `count` takes.
+#: The largest `count`.
 _MOST = 1_000_000_000
-#: Where commands are added; argparse has no public name for it.
+#: The object to which commands are added; argparse has no public name for its type.
 Commands: TypeAlias = "_SubParsersAction[ArgumentParser]"
 
 _ACCOUNT = re.compile("[!-~]{1,100}")
@@ -26,10 +26,10 @@ _MISTYPED = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)|unrecogn
 
 
 class Parser(ArgumentParser):
-    """A parser of commands that names the option or the command that a mistyped word is close to."""
+    """A parser of commands that suggests the right option or command for a mistyped word."""
 
     def error(self, message: str) -> NoReturn:
-        """End with 2, with how the command is used, and what a mistyped word was meant to be."""
+        """Print the usage and *message*, with a suggestion for a mistyped word, and end with 2."""
         if mistyped := _MISTYPED.search(message):
             command, commands, option = mistyped.groups()
             words = re.findall(r"[\w-]+", commands) if commands else re.findall(r"--[\w-]+", self.format_help())
@@ -38,7 +38,7 @@ class Parser(ArgumentParser):
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
-    """Return what follows a *word* that is none of *words*, such as ``; did you mean shop-1?``; or nothing."""
+    """Return a suggestion from *words* for a mistyped *word*, such as ``; did you mean shop-1?``, or an empty text."""
     similar = get_close_matches(word, words, 1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
@@ -54,11 +54,11 @@ def add_parser(
     """Add a command, and return its parser.
 
     Args:
-        commands: Where to.
-        name: What it is called.
-        summary: What it does, in words.
-        run: Does what the options ask for, and returns the exit code; without it, there are commands within this one.
-        epilog: What its help ends with, printed as it is.
+        commands: The commands to which it is added.
+        name: The name of the command.
+        summary: Says what the command does.
+        run: Runs the command with its options, and returns the exit code. A command without it has nested commands.
+        epilog: The end of its help, which is printed without changes.
     """
     parser = commands.add_parser(
         name,
@@ -80,7 +80,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the *given* pairs by name; reject a name that is given twice: nobody knows which value is meant."""
+    """Return the values of *assignments* by name; reject a name that is given twice."""
     values: dict[str, str] = {}
     for name, value in assignments:
         if name in values:
@@ -90,7 +90,7 @@ def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def count(text: str) -> int:
-    """Read a number from 1 to a billion: what is far above it fits neither a time nor a database."""
+    """Read a number from 1 to a billion. Larger numbers overflow times and databases."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number of at least 1")
     if int(text) > _MOST:
@@ -99,7 +99,7 @@ def count(text: str) -> int:
 
 
 def resume_point(text: str) -> ResumePoint:
-    """Read ``ROW`` or ``ROW/TOTAL``, as a search that breaks off says where to go on."""
+    """Read ``ROW`` or ``ROW/TOTAL``, which an interrupted search prints for `--start`."""
     offset, slash, total = text.partition("/")
     if not offset.isdecimal() or (slash and not total.isdecimal()):
         raise ArgumentTypeError(f"{text!r} is neither a row, such as 50, nor a row and a total, such as 50/120")
@@ -107,14 +107,14 @@ def resume_point(text: str) -> ResumePoint:
 
 
 def account_name(text: str) -> str:
-    """Read the name of a seller, as `client.account` takes it. An empty one is a variable that is not set."""
+    """Read the name of a seller, as `client.account` accepts it. An empty one, as of an unset variable, is rejected."""
     if not _ACCOUNT.fullmatch(text):
-        raise ArgumentTypeError(f"{text!r} names no account: it has 1 to 100 visible ASCII characters")
+        raise ArgumentTypeError(f"{text!r} is not an account name: it needs 1 to 100 visible ASCII characters")
     return text
 
 
 def file(text: str) -> str:
-    """Read the name of a file. An empty one is a variable that is not set, most likely."""
+    """Read the name of a file. An empty one, as of an unset variable, is rejected."""
     if not text:
-        raise ArgumentTypeError("'' names no file")
+        raise ArgumentTypeError("the name of the file is empty")
     return text

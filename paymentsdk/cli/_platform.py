@@ -1,6 +1,6 @@
-"""Commands that ask any platform, made of its operations: reads, and writes that take an idempotency key.
+"""The commands for operations of a platform: reads, and writes that take an idempotency key.
 
-A write without a key is not offered: whoever repeats such a command does it twice.
+A write without a key has no command, because repeating the command would repeat the write.
 """
 
 from __future__ import annotations
@@ -51,29 +51,35 @@ if TYPE_CHECKING:
 
 _ADDRESS, _TOKEN = "PAYMENTSDK_BASE_URL", "PAYMENTSDK_ACCESS_TOKEN"
 _POSITION = frozenset({"offset", "limit"})
-#: What not every command is asked for, and where a walk is.
+#: Values that only some commands set: their own options, and the position of a walk.
 _LATER = ("body", "idempotency_key", "resume_point", "amount", "payment_id", "within")
-#: How a value of a type is written.
+#: The form of values of a type.
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
-#: What an error may not be taken for by who repeats a command that was in doubt.
+#: Ends errors of a write, so that they are not read as the outcome of an earlier command that is in doubt.
 _OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
 _CODES_OF_A_READ = """\
-exit codes: 0 done; 1 rejected, or the platform could not be reached; 2 the
-command is invalid, and nothing was sent; 130 interrupted
+exit codes:
+  0    done
+  1    rejected, or the platform could not be reached
+  2    the command is invalid; nothing was sent
+  130  interrupted
 """
 _CODES_OF_A_WRITE = """\
-exit codes: 0 done; 1 rejected, or the platform could not be reached: this run
-has done nothing; 2 the command is invalid, and nothing was sent; 3 the outcome
-is unknown: repeat it with the same --idempotency-key; 130 interrupted
+exit codes:
+  0    done
+  1    rejected, or the platform could not be reached; nothing was done
+  2    the command is invalid; nothing was sent
+  3    outcome unknown: repeat the command with the same --idempotency-key
+  130  interrupted: repeat the command with the same --idempotency-key
 """
 
 
 def add_operations(commands: Commands, command: str | None) -> None:
-    """Add a command for each noun, with one for each operation that reads or takes a key.
+    """Add a command for each noun, with a nested command for each operation that reads or takes a key.
 
     Args:
-        commands: Where to.
-        command: The noun that the command line names. Only its operations are looked at.
+        commands: The commands to which they are added.
+        command: The noun in the command line. Only this noun gets its nested commands.
     """
     nouns: dict[str, list[AnyOperation]] = {}
     for operation in OPERATIONS.values():
@@ -92,10 +98,10 @@ def add_operations(commands: Commands, command: str | None) -> None:
 
 @asynccontextmanager
 async def _client(options: Namespace) -> AsyncIterator[PaymentsClient]:
-    """Yield the client of the account in *options*, else of the seller in the environment.
+    """Yield the client of the account in *options*, or of the seller in the environment.
 
     Raises:
-        RequestInvalid: A variable is not set, or there is no such account.
+        RequestInvalid: A variable is not set, or the account does not exist.
     """
     from paymentsdk.client import PaymentsClient
 
@@ -108,9 +114,9 @@ async def _client(options: Namespace) -> AsyncIterator[PaymentsClient]:
 
 
 def _add_wait(commands: Commands) -> None:
-    about = "read an order until its buyer has paid or cannot pay any more"
+    about = "read an order until the buyer has paid or can no longer pay"
     parser = _add(commands, "wait", OPERATIONS["orders.get"], about)
-    about = "after so many seconds print the order as it is, which may be unpaid (default: 900); look at its status"
+    about = "stop after this many seconds, and print the order even if it is unpaid (default: 900)"
     parser.add_argument("--within", type=count, default=900, metavar="SECONDS", help=about)
 
 
@@ -120,35 +126,36 @@ def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | 
     for placeholder in operation.path_names:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
-        about = "the file with the body, or - for stdin"
+        about = "the file with the body as JSON, or - for stdin"
         parser.add_argument("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
     if operation.name == "orders.refund":
-        about = "refund so much of a payment, such as 10.50; without it and --body, the whole order is refunded"
+        about = "refund this part of a payment, such as 10.50 (default without --body: the whole order)"
         parser.add_argument("--amount", metavar="AMOUNT", help=about)
-        parser.add_argument("--payment-id", metavar="ID", help="the payment that --amount is a part of")
+        parser.add_argument("--payment-id", metavar="ID", help="the payment of which --amount is refunded")
     if operation.keyed:
-        about = "your key for this write, such as an order number: repeated with it, the write is done once"
+        about = "your key for this write, such as an order number; repeating the command with it has no second effect"
         parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
     for name, about in _filter_helps(operation).items():
         parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help=about)
     if operation.page is not None:
         parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
         parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
-        parser.add_argument("--page-size", type=count, metavar="N", help="rows to ask for at a time")
-        about = "row to begin at; or ROW/TOTAL, as a search that breaks off says it, to go on without losing a row"
+        parser.add_argument("--page-size", type=count, metavar="N", help="rows per request")
+        about = "the first row; to continue an interrupted search without losing a row, the ROW/TOTAL that it printed"
         parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
     parser.add_argument(
-        "--account", type=account_name, metavar="NAME", help="the seller, of those in the token store or the file"
+        "--account", type=account_name, metavar="NAME", help="the seller, by name in the token store or file"
     )
     add_sources(parser)
     parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     formats = parser.add_mutually_exclusive_group()
-    for form, about in {"table": "columns (the default)", "json": "a line of JSON each", "csv": "all as CSV"}.items():
-        formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=f"print {about}")
+    forms = {"table": "print a table (the default)", "json": "print a line of JSON for each row", "csv": "print CSV"}
+    for form, about in forms.items():
+        formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=about)
     if operation.page is not None:
-        about = "write all rows to FILE, which ends in .parquet, .csv or .jsonl, as a whole or not at all"
+        about = "write all rows, or nothing, to a .parquet, .csv or .jsonl FILE"
         formats.add_argument("--out", type=file, metavar="FILE", help=about)
-    parser.add_argument("--columns", metavar="NAMES", help="of a table or CSV, such as id,status")
+    parser.add_argument("--columns", metavar="NAMES", help="the columns of a table or CSV, such as id,status")
     return parser
 
 
@@ -157,17 +164,18 @@ def _option(name: str) -> str:
 
 
 def _filters(operation: AnyOperation) -> Mapping[str, object]:
-    """Return the filters, and the type of each."""
+    """Return the names of the filters with their types."""
     hints = get_type_hints(operation.query) if operation.query else {}
     return {name: hint for name, hint in hints.items() if name not in _POSITION}
 
 
 def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
-    """Return what the text below each filter in the source says, and how a value is written."""
+    """Return the help of each filter: its docstring in the source, and the form of its values."""
     hints = _filters(operation)
     descriptions: dict[str, str] = {}
     for members in texts(operation.query.__module__).values() if operation.query else ():
-        if members.keys() <= hints.keys():  # All filters, or some: they are declared after Structs with such names.
+        # The class of the filters, or a base of it. Both come after Structs whose members may have the same names.
+        if members.keys() <= hints.keys():
             descriptions |= members
     helps = {}
     for name, hint in hints.items():
@@ -178,10 +186,10 @@ def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
 
 
 def _run(options: Namespace) -> int:
-    """Make the call that *options* ask for, print what came of it, and return the exit code."""
+    """Make the call in *options*, print its result, and return the exit code."""
     operation: AnyOperation = options.operation
     try:
-        # On no event loop: there, the first Ctrl-C would not end the wait for stdin.
+        # This runs without an event loop, in which the first Ctrl-C would not end the wait for stdin.
         query, body = _query(operation, options), _body(operation, options)
     except RequestInvalid as error:
         return _misused(error, options)
@@ -191,12 +199,12 @@ def _run(options: Namespace) -> int:
         return _misused(error, options)
     except KeyboardInterrupt:
         if operation.keyed:
-            _complain(options, "nobody knows whether it was done: repeat it with the same key")
+            _complain(options, "the outcome is unknown: repeat the command with the same key")
         elif options.resume_point is not None:
             _complain(options, "interrupted")
         raise
     except PaymentsError as error:
-        if options.resume_point is not None:  # An empty page has said a total, too.
+        if options.resume_point is not None:  # The point of the error has the latest total.
             options.resume_point = error.resume_point or options.resume_point
         if isinstance(error, OutcomeUnknown):
             _complain(options, str(error))
@@ -214,15 +222,15 @@ def _misused(error: RequestInvalid, options: Namespace) -> int:
 def _complain(options: Namespace, text: str) -> None:
     point: ResumePoint | None = options.resume_point
     further = ""
-    if point is not None:  # Before the first page, there is nothing to go on from.
-        # With the total: if the search has fewer rows by then, those behind them have moved up.
-        further = f"; go on with --start {point}" + ("" if point.total is None else f"/{point.total}")
+    if point is not None:  # `None` before the first page
+        # The total is needed because rows move up if the search has fewer rows by then.
+        further = f"; continue with --start {point}" + ("" if point.total is None else f"/{point.total}")
     whose = f"{options.account}: " if options.account else ""
     say(f"paymentsdk: {whose}{text}{further}")
 
 
 def _place(path: str, options: Namespace) -> str:
-    """Return what the caller of the command knows the place of a broken rule by."""
+    """Return the place of a broken rule in words of the command line."""
     head, _, name = path.partition(".")
     if head == "$path":
         return name.upper()
@@ -264,20 +272,21 @@ def _show(value: object, printed: Rows, options: Namespace) -> int:
     except (OSError, ValueError) as error:
         if not options.operation.writes:
             raise
-        _complain(options, f"it was done, but that cannot be printed ({error}): repeat it with the same key to see it")
+        reason = f"the write was done, but its result cannot be printed ({error})"
+        _complain(options, f"{reason}: repeat the command with the same key to see it")
         discard(sys.stdout)
         return IN_DOUBT
     return DONE
 
 
-# --- what goes out ------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------------
 
 
 def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
-    """Return the filters, read from text as their types say.
+    """Return the filters, converted from text to their types.
 
     Raises:
-        RequestInvalid: One is none.
+        RequestInvalid: A value is invalid.
     """
     hints = _filters(operation)
     filters = {name: text for name in hints if (text := getattr(options, f"filter {name}")) is not None}
@@ -297,10 +306,10 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
 
 
 def _body(operation: AnyOperation, options: Namespace) -> object:
-    """Return the body in the file that is named, checked.
+    """Return the checked body from the file or stdin.
 
     Raises:
-        RequestInvalid: It breaks a rule, or has a member that nobody knows, which would be left out without a word.
+        RequestInvalid: The body breaks a rule, or has an unknown member, which would otherwise silently be left out.
     """
     if operation.encoder is None:
         return None
@@ -329,14 +338,14 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
 def _refund(options: Namespace) -> bytes:
     """Return the body of the partial refund in *options*."""
     if options.body is not None:
-        raise RequestInvalid("--body", "has the amount, too: leave out --amount and --payment-id")
+        raise RequestInvalid("--body", "cannot be combined with --amount and --payment-id")
     if not options.amount or not options.payment_id:
         missing = "--payment-id" if options.amount else "--amount"
         raise RequestInvalid(missing, "is missing: a partial refund takes --amount and --payment-id")
     return msgspec.json.encode({"transactions": [{"id": options.payment_id, "amount": options.amount}]})
 
 
-# --- what comes back ----------------------------------------------------------------------------------------------
+# --- responses ----------------------------------------------------------------------------------------------------
 
 
 def _rows(kind: type[object], options: Namespace) -> Rows:
@@ -344,12 +353,12 @@ def _rows(kind: type[object], options: Namespace) -> Rows:
 
 
 def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
-    """Say that what was printed may not be all that was sent: a row or an amount that cannot be read is left out.
+    """Warn that unreadable parts of the response, such as rows or amounts, were not printed.
 
     Args:
-        anomalies: What could not be read, or the first of it.
-        number: How much there is of it.
-        options: Those of the command.
+        anomalies: The unreadable parts, or the first of them.
+        number: The number of all unreadable parts.
+        options: The options of the command.
     """
     if anomalies:
         first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
@@ -381,18 +390,18 @@ async def _search(
             for row in items:
                 printed.add(row)
             rows, point = rows + len(items), page.resume_point
-            if len(items) < len(page.items):  # The next row is one of this page, and no earlier one.
+            if len(items) < len(page.items):  # The next row is on this page.
                 point = ResumePoint(page.offset + len(items), page.total)
             anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
             if options.format != "table":
-                flush()  # An interruption loses what is not written: only from what is can anybody go on.
+                flush()  # After an interruption, the user continues behind the last row that was written.
                 options.resume_point = point
             if rows >= most:
                 break
         ended = True
     finally:
         await walk.aclose()
-        if ended or rows:  # "0 rows" would say that there are none.
+        if ended or rows:  # After an early error, "0 rows" would be wrong.
             printed.end()
             flush()
             options.resume_point = point
@@ -400,18 +409,18 @@ async def _search(
 
 
 async def _export(pager: Pager[object], options: Namespace) -> None:
-    """Write all rows of a search to the file that is named, and say now and then how many there are."""
+    """Write all rows of a search to a file, and print the progress every few seconds."""
     if options.limit is not None or options.columns is not None:
         raise RequestInvalid("--out", "takes all rows and columns: leave out --limit and --columns")
-    rows, said, left_out = 0, time.monotonic(), 0
+    rows, reported_at, left_out = 0, time.monotonic(), 0
     anomalies: Sequence[Anomaly] = ()
 
     def progress(page: Page[object]) -> None:
-        nonlocal rows, said, anomalies, left_out
+        nonlocal rows, reported_at, anomalies, left_out
         rows += len(page.items)
         anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
-        if time.monotonic() - said >= QUIET:
-            said = time.monotonic()
+        if time.monotonic() - reported_at >= QUIET:
+            reported_at = time.monotonic()
             say(counted(rows, "row") if page.total is None else f"{rows:,} of {counted(page.total, 'row')}")
 
     number = await pager.export(options.out, progress=progress)

@@ -1,7 +1,7 @@
-"""``paymentsdk reconcile BOOK``: compare a book with the platform, and list what differs.
+"""``paymentsdk reconcile BOOK``: compare a book with the platform, and list the differences.
 
-Credentials come from the environment, as `PaymentsClient.from_env` reads them, or from a file: arguments are seen by
-everybody on the machine.
+Credentials come from the environment, as `PaymentsClient.from_env` reads them, or from a token store or file. All users
+of a machine can see arguments, so no argument has a credential.
 """
 
 from __future__ import annotations
@@ -36,59 +36,66 @@ examples:
   paymentsdk reconcile book.parquet --out run-2026-11-22 --from 2026-11-22
   paymentsdk reconcile book.csv --out run --accounts tokens.json --csv rows.csv
 
-The exit code is 0 if nothing differs, 1 if something does, 2 if the command or
-the book is invalid or files cannot be used, 3 if the platform rejects the
-token, 4 if it cannot be reached, 5 if not all orders or sellers could be read,
-and 130 after an interruption: the same command resumes. Give --from, if that
-may be on another day: without it, the time is yesterday, and that of another
-run.
+exit codes:
+  0    no differences
+  1    differences
+  2    the command or the book is invalid, or a file cannot be used
+  3    the platform rejects the token
+  4    the platform cannot be reached
+  5    some orders or sellers could not be read
+  130  interrupted: the same command resumes
 
-The address and the token come from PAYMENTSDK_BASE_URL and
-PAYMENTSDK_ACCESS_TOKEN, or the tokens of many sellers from PAYMENTSDK_TOKENS,
-and the journal whose open records explain differences from PAYMENTSDK_JOURNAL.
+To resume on another day, give --from: the default is yesterday, so without it
+the command would begin another run.
+
+The address of the platform comes from PAYMENTSDK_BASE_URL. The token comes from
+PAYMENTSDK_ACCESS_TOKEN, or the tokens of many sellers from PAYMENTSDK_TOKENS.
+Open records of the journal in PAYMENTSDK_JOURNAL explain differences.
 """
-#: The exit code of an error: the first that its class has.
+#: The exit codes of errors; the first matching line counts.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
     (RequestInvalid, ImportError, OSError, ValueError): MISUSED,
     (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
 }
-#: What the amounts of a sum are called.
+#: The names of the amounts of a sum.
 _SUMS = ("book", "platform", "difference", "refunded (book)", "refunded", "difference of refunds")
-#: In which there may be orders.
+#: The years of orders.
 _YEARS = range(1970, 9999)
 
 
 def add_arguments(reconcile: argparse.ArgumentParser) -> None:
-    """Add what `reconcile` takes."""
+    """Add the arguments of `reconcile`."""
     reconcile.epilog = _EPILOG
     reconcile.set_defaults(run=_run)
     add = reconcile.add_argument
     book = "your record of the orders: a .parquet or .csv file"
     add("book", type=file, nargs="?", metavar="BOOK", help=book)
-    about = "in place of BOOK: postgresql://user@host/database; the password is best in PGPASSWORD or ~/.pgpass"
+    about = "instead of BOOK: postgresql://user@host/database; put the password into PGPASSWORD or ~/.pgpass"
     add("--book", type=file, dest="dsn", metavar="ADDRESS", help=about)
-    add("--query", metavar="SQL", help="what selects the rows of --book, such as 'SELECT reference, paid FROM orders'")
+    add("--query", metavar="SQL", help="selects the rows of --book, such as 'SELECT reference, paid FROM orders'")
     add("--decimal-comma", action="store_true", help="BOOK has semicolons, and amounts such as 24,90")
-    add("--out", type=file, required=True, metavar="DIR", help="directory of the run; given again, it resumes")
-    moment = "a day in UTC, such as 2026-11-22, or a moment with a time zone"
-    add("--from", type=_moment, dest="begin", metavar="WHEN", help=f"{moment} (default: yesterday)")
-    add("--to", type=_moment, dest="end", metavar="WHEN", help="(default: a day after --from)")
+    add("--out", type=file, required=True, metavar="DIR", help="the directory of the run; an earlier run resumes")
+    begin = "begin of the period: a day in UTC such as 2026-11-22, or a moment with a time zone (default: yesterday)"
+    add("--from", type=_moment, dest="begin", metavar="WHEN", help=begin)
+    add("--to", type=_moment, dest="end", metavar="WHEN", help="end of the period (default: a day after --from)")
     add_sources(reconcile)
-    column = "the name that a column has in the book, such as paid=amount"
+    column = "the name of COLUMN in your book, such as paid=amount; can be repeated"
     add("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
-    add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear (default: 15)")
-    add("--max-window", type=count, default=1000, metavar="N", help="split windows of this many rows")
+    add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear in the search (default: 15)")
+    window = "trust totals of the platform below N, and split larger windows (default: 1000)"
+    add("--max-window", type=count, default=1000, metavar="N", help=window)
     add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
-    add("--rate", type=float, metavar="N", help="calls per second, of all processes of this machine")
-    add("--csv", type=file, metavar="FILE", help="write the differences for a spreadsheet")
-    add("--html", type=file, metavar="FILE", help="write sums and differences as a page to read or print")
+    rate = "calls per second of all processes of this machine with the same --out"
+    add("--rate", type=float, metavar="N", help=rate)
+    add("--csv", type=file, metavar="FILE", help="write the differences to a CSV file for a spreadsheet")
+    add("--html", type=file, metavar="FILE", help="write the sums and differences as a page to read or print")
     add("--json", action="store_true", help="print the result as one line of JSON")
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Reconcile, print what it came to, and return the exit code."""
+    """Reconcile, print the result, and return the exit code."""
     try:
         _check_overwriting(options)
         report = asyncio.run(_reconciled(options))
@@ -97,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.html:
             report.write_html(options.html)
     except KeyboardInterrupt:
-        say("interrupted: the same command goes on from here")
+        say("interrupted: the same command resumes from here")
         return INTERRUPTED
     except errors.JournalUnavailable as error:
         say(f"paymentsdk: the journal is not available: {error.reason}")
@@ -114,20 +121,20 @@ def _run(options: argparse.Namespace) -> int:
         flush()
     except BrokenPipeError:
         raise
-    except OSError as error:  # As for any other file: 1 would say that something differs.
+    except OSError as error:  # Code 2, as for other files that cannot be written; 1 would mean differences.
         say(f"paymentsdk: {error}")
         return MISUSED
     return code
 
 
 def _check_overwriting(options: argparse.Namespace) -> None:
-    """Reject a report in the place of what is read: the book, the journal or all tokens would be lost."""
+    """Reject a report that would overwrite an input: the book, the journal or the tokens."""
     variables = map(os.environ.get, (VARIABLE, TOKENS_VARIABLE))
     sources = [Path(name) for name in (options.book, options.accounts, options.tokens, *variables) if name]
     for option in ("csv", "html"):
         path = Path(getattr(options, option) or "")
         if path.name and path.exists() and any(source.exists() and source.samefile(path) for source in sources):
-            raise RequestInvalid(f"--{option}", f"{path} is what is read; name another file")
+            raise RequestInvalid(f"--{option}", f"{path} is an input of this command; name another file")
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:
@@ -141,7 +148,7 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     address = os.environ.get(VARIABLE)
     journal = journal_at(address, VARIABLE) if address else None
     book = _book(options)
-    # With the journal, so that a write in doubt is no difference to be put right by hand.
+    # With the journal, orders with an open write are reported as unknown, and nobody corrects them by hand.
     async with _connect(options, auth, journal) as client:
         return await reconcile(
             book,
@@ -170,7 +177,7 @@ def _book(options: argparse.Namespace) -> Book:
     if options.dsn and options.query and not options.book:
         return Book.query(options.dsn, options.query, names=names)
     if options.dsn or options.query or not options.book:
-        raise RequestInvalid("BOOK", "must be a file, or else a database that --book and --query name together")
+        raise RequestInvalid("BOOK", "name either a file, or a database with both --book and --query")
     suffix = Path(options.book).suffix.lower()
     if suffix == ".csv":
         return Book.csv(options.book, names=names, decimal_comma=options.decimal_comma)
@@ -188,7 +195,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.year not in _YEARS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-22")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22")
     if len(text) == len("2026-11-22"):
         return moment.replace(tzinfo=UTC)
     if moment.tzinfo is None:
@@ -196,11 +203,11 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 class _ProgressLines:
-    """A line for each phase, and every five seconds."""
+    """Prints a line at the begin and end of each phase, and every five seconds."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -250,7 +257,7 @@ def _lines(report: Report) -> Iterator[str]:
     outcomes = dict.fromkeys(outcome for _, outcome in totals)
     yield from (f"{outcome.title}: {outcome.action}" for outcome in outcomes if outcome.action)
     if report.as_of is None:
-        yield "Each order is as it was when it was read: changes came too fast, or the search no longer shows them."
+        yield "Each order is as of the moment when it was read: changes came too fast, or are too old for the search."
     yield from map(str, report.not_whole)
     yield from (f"Not read: {name}: {error}" for name, error in report.failed.items())
     if report.open_records:

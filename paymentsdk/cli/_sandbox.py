@@ -1,4 +1,4 @@
-"""``paymentsdk sandbox``: the platform on localhost, until somebody ends it, or until a command has ended."""
+"""``paymentsdk sandbox``: run the platform on localhost, until Ctrl-C or until a command has ended."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ examples:
   paymentsdk sandbox advance PT20M
   paymentsdk sandbox faults add reset operation=orders.create times=1
 """
-#: Options of the first seller: which of its fields each pins, and what it is.
+#: The options of the first seller, with the field that each sets and its help.
 _PINNED = {
-    "token": ("access_token", "access token of the first seller, which stays the same, such as TEST-ci"),
-    "client_id": ("client_id", "application of the first seller"),
-    "client_secret": ("client_secret", "secret of that application"),
+    "token": ("access_token", "fixed access token of the first seller, such as TEST-ci"),
+    "client_id": ("client_id", "client id of the first seller's application"),
+    "client_secret": ("client_secret", "client secret of that application"),
     "pos": ("external_pos_ids", "point of sale of the first seller"),
 }
-#: How a ready file begins: any other file is somebody's own.
+#: The beginning of a ready file; other files are not overwritten.
 _READY = "BASE_URL="
-#: What shells say where there is no such command, and what they add to the number of a signal that has ended one.
+#: The exit code of shells for an unknown command, and the number that they add to that of a signal.
 _NO_COMMAND, _SIGNALLED = 127, 128
 _ENV = [field.name for field in msgspec.structs.fields(SandboxInfo)]
 
 
 def add_arguments(sandbox: ArgumentParser) -> None:
-    """Add what `sandbox` takes, and the commands within it."""
+    """Add the arguments of `sandbox`, and its nested commands."""
     sandbox.epilog = _EXAMPLES
     sandbox.usage = "%(prog)s [OPTIONS] [COMMAND ...]"
     add = sandbox.add_argument
-    db = "keep everything in FILE, except faults and the list of requests; in memory by default"
+    db = "keep the state in FILE, except faults and the list of requests (default: in memory)"
     line = "print address and credentials as one line of JSON; the authorization code in it lasts 10 minutes"
     policy = "override a policy for this run (takes precedence over policies stored in --db)"
-    public = "allow a --host that other machines can reach; nothing restricts what they can do"
-    hosts = "let notifications be delivered to HOST besides this machine; can be repeated"
-    links = "where buyers reach the sandbox: links and QR codes lead there"
-    seed_file = "begin with the sellers, plans, webhooks, policies, faults and the clock in FILE, in TOML"
-    stubs = "respond at endpoints beyond the contract as FILE says, in TOML"
+    public = "allow a --host that other machines can reach; they have full control of the sandbox"
+    hosts = "allow deliveries of notifications to HOST, besides this machine; can be repeated"
+    links = "the address at which buyers reach the sandbox, for links and QR codes"
+    seed_file = "begin with the sellers, plans, webhooks, policies, faults and clock in a TOML file"
+    stubs = "add endpoints beyond the contract, with the responses in a TOML file"
     beyond = "serve reads that the contract does not have: customers, preferences, merchant orders, payments, orders"
     ready = "write address and credentials to FILE as NAME=VALUE lines once the port is open; remove it at the end"
     settings = [
         add("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})"),
-        add("--port", type=_port, help=f"port; 0 takes any free one (default: {DEFAULT_PORT})"),
+        add("--port", type=_port, help=f"port; 0 for any free port (default: {DEFAULT_PORT})"),
         add("--db", type=file, metavar="FILE", help=db),
         add("--json", action="store_true", dest="as_json", help=line),
         add("--ready-file", type=file, metavar="FILE", help=ready),
@@ -74,11 +74,11 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--beyond", choices=["reads"], help=beyond),
         add("--seed", type=int, metavar="N", help="make ids and random choices repeatable"),
         add("--policy", type=pair, action="append", default=[], dest="policies", metavar="NAME=VALUE", help=policy),
-        add("--frozen", action="store_true", help="let the clock stand still until it is advanced"),
+        add("--frozen", action="store_true", help="stop the clock; it moves only when it is advanced"),
         add("--public", action="store_true", help=public),
         add("--public-url", metavar="URL", help=links),
         add("--allow-host", action="append", default=[], dest="allow_hosts", metavar="HOST", help=hosts),
-        add("--live-tokens", action="store_true", help="take APP_USR tokens as if they were TEST tokens"),
+        add("--live-tokens", action="store_true", help="accept APP_USR tokens like TEST tokens"),
     ]
     for name, (_, meaning) in _PINNED.items():
         variable = f"PAYMENTSDK_SANDBOX_{name.upper()}"
@@ -101,10 +101,10 @@ def _option(name: str) -> str:
 
 
 def _run(options: Namespace) -> int:
-    """Run the sandbox that *options* ask for until SIGINT or SIGTERM; say once where it is, and return the exit code.
+    """Run the sandbox until SIGINT or SIGTERM, print its address when it listens, and return the exit code.
 
     Raises:
-        ArgumentTypeError: An option has a value that it may not have, such as an unknown policy.
+        ArgumentTypeError: An option has an invalid value, such as an unknown policy.
         OSError: The host, the port or a file cannot be used.
     """
     ready_file = Path(options.ready_file) if options.ready_file else None
@@ -116,7 +116,7 @@ def _run(options: Namespace) -> int:
 
 
 def _make(options: Namespace, port: int) -> Sandbox:
-    """Return the sandbox that *options* ask for, on *port* unless they name one."""
+    """Return a sandbox with *options*, on *port* unless they name another."""
     settings: dict[str, Any] = {setting.dest: getattr(options, setting.dest) for setting in options.settings}
     del settings["as_json"], settings["ready_file"]
     settings["port"] = port if options.port is None else options.port
@@ -129,7 +129,7 @@ def _make(options: Namespace, port: int) -> Sandbox:
 
 @contextmanager
 def _in_words_of(options: Namespace) -> Iterator[None]:
-    """Say what is wrong with a start in the words of the command line."""
+    """Raise errors of a start in the words of the command line."""
     try:
         yield
     except InvalidFile as error:
@@ -156,14 +156,12 @@ async def _listen(sandbox: Sandbox, ready_file: Path | None, *, as_json: bool) -
         info = sandbox.describe()
         with _ready(ready_file, info):
             print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
-            with suppress(
-                asyncio.CancelledError
-            ):  # It is what asyncio makes of a SIGINT that the loop does not handle.
+            with suppress(asyncio.CancelledError):  # asyncio raises this at a SIGINT that the loop does not handle.
                 await over.wait()
 
 
 def _for_people(info: SandboxInfo, clock: Clock) -> str:
-    # A file keeps the clock as well: whoever moved or froze it on another day would wonder what expires, and what not.
+    # A clock that was moved or frozen is saved in the file, and would be a surprise on another day.
     still = ", and it stands still" if clock.frozen else ""
     time = f"  clock                 {clock.now():%Y-%m-%d %H:%M:%S} UTC{still}\n"
     return f"""\
@@ -186,7 +184,7 @@ export PAYMENTSDK_CLIENT_SECRET={info.client_secret}
 
 
 def _variables(info: SandboxInfo) -> Mapping[str, str]:
-    """Return what a program finds in its environment, or in a ready file."""
+    """Return the variables for a program's environment or a ready file."""
     members = {f"PAYMENTSDK_{name.upper()}": value for name, value in msgspec.structs.asdict(info).items()}
     return {"BASE_URL": info.base_url, "ACCESS_TOKEN": info.access_token, **members}
 
@@ -195,18 +193,18 @@ def _clear(ready_file: Path) -> None:
     """Remove the ready file of a sandbox that was killed.
 
     Raises:
-        ArgumentTypeError: It is something else, or the file of a sandbox that still listens.
+        ArgumentTypeError: The path is not a ready file, or the file belongs to a sandbox that still runs.
     """
     if not ready_file.exists():
         return
     if not (ready_file.is_file() and ready_file.read_bytes().startswith(_READY.encode())):
-        raise ArgumentTypeError(f"--ready-file: {ready_file} holds something else; name a file that is not there yet")
+        raise ArgumentTypeError(f"--ready-file: {ready_file} is not a ready file; name a file that does not exist yet")
     address = urlsplit(ready_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix(_READY))
     with (
         suppress(OSError, ValueError),
         socket.create_connection((address.hostname or "", address.port or 0), timeout=1),
     ):
-        words = f"{ready_file} belongs to the sandbox that runs at {address.geturl()}; end it, or name another file"
+        words = f"{ready_file} belongs to the running sandbox at {address.geturl()}; end it, or name another file"
         raise ArgumentTypeError(f"--ready-file: {words}")
     ready_file.unlink()
 
@@ -228,13 +226,14 @@ def _ready(ready_file: Path | None, info: SandboxInfo) -> Iterator[None]:
 
 
 def _add_exec(commands: Commands) -> None:
-    summary = "start a sandbox on a free port, run a command with its address and token, and end with its exit code"
-    about = "The command finds BASE_URL and ACCESS_TOKEN in its environment, and PAYMENTSDK_ with each of:\n  "
-    parser = add_parser(commands, "exec", summary, _exec, epilog=about + ", ".join(map(str.upper, _ENV)))
+    summary = "start a sandbox on a free port, run a command with its address and token, and return its exit code"
+    about = "The environment of the command has BASE_URL, ACCESS_TOKEN, and:"
+    epilog = "\n  ".join([about, *(f"PAYMENTSDK_{name.upper()}" for name in _ENV)])
+    parser = add_parser(commands, "exec", summary, _exec, epilog=epilog)
     parser.usage = "paymentsdk sandbox [OPTIONS] exec [--env NAME=MEMBER] -- COMMAND [ARGUMENT ...]"
-    env_help = "one more variable, such as API_URL=base_url; can be repeated"
+    env_help = "add a variable, such as API_URL=base_url; can be repeated"
     parser.add_argument("--env", type=_variable, action="append", default=[], metavar="NAME=MEMBER", help=env_help)
-    parser.add_argument("words", nargs="+", metavar="COMMAND", help="the program and its arguments, behind --")
+    parser.add_argument("words", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -245,19 +244,20 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _exec(options: Namespace) -> int:
-    """Run the command in *options* beside a sandbox, and return its exit code.
+    """Run the command in *options* with a sandbox, and return its exit code.
 
     Raises:
-        ArgumentTypeError: An option has a value that it may not have, or is about a sandbox without a command.
+        ArgumentTypeError: An option has an invalid value, or cannot be combined with a command.
         OSError: The host, the port or a file cannot be used.
     """
     if options.as_json or options.ready_file:
-        raise ArgumentTypeError("--json and --ready-file do not go with exec: the command finds all in its environment")
+        reason = "cannot be combined with exec, which passes address and credentials in the environment"
+        raise ArgumentTypeError(f"--json and --ready-file {reason}")
     name, *arguments = options.words
     program = shutil.which(name)
     if program is None:
-        way_out = "name a program on the PATH, or `sh -c '...'` for a line of shell"
-        say(f"{options.parser.prog}: no command {name}; {way_out}")
+        advice = "name a program on the PATH, or `sh -c '...'` for a line of shell"
+        say(f"{options.parser.prog}: there is no command {name}; {advice}")
         return _NO_COMMAND
     with _in_words_of(options), _make(options, 0).in_thread() as sandbox:
         info = sandbox.describe()
@@ -267,7 +267,7 @@ def _exec(options: Namespace) -> int:
 
 
 def _run_command(command: list[str], environment: Mapping[str, str]) -> int:
-    """Run a command, which gets the signals that this process gets, and return its exit code."""
+    """Run a command, forward the signals of this process to it, and return its exit code."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -290,11 +290,11 @@ def _run_command(command: list[str], environment: Mapping[str, str]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Return whether a terminal sends its Ctrl-C to the command as well: a second one would cut its clean-up short."""
+    """Return whether a terminal sends Ctrl-C to the command by itself. A second Ctrl-C would cut its clean-up short."""
     if os.name == "nt":
         return True
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123 - a device
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:  # There is no terminal.
+    except OSError:  # The process has no terminal.
         return False

@@ -1,7 +1,7 @@
-"""``paymentsdk tokens exchange``, ``list`` and ``refresh``: what a person does with the tokens of many sellers.
+"""``paymentsdk tokens exchange``, ``list`` and ``refresh``: commands for the tokens of many sellers.
 
-The authorization code comes from stdin, and the application from the environment: arguments are seen by everybody on
-the machine. No command prints a token.
+The authorization code comes from stdin, and the application from the environment, because all users of a machine can
+see arguments. No command prints a token.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 _AGAIN = "authorize again"
 _STATES = f"""\
-states: ok; refresh due (run `paymentsdk tokens refresh`); {_AGAIN} (there is no
-refresh token, or it is spent: the seller has to authorize your application
+states: ok; refresh due (run `paymentsdk tokens refresh`); {_AGAIN} (the
+refresh token is missing or spent: the seller has to authorize your application
 again before the access token expires); unreadable (sealed or damaged)
 """
 _CODE = """\
-The authorization code is read from stdin. PAYMENTSDK_BASE_URL is the address;
-PAYMENTSDK_CLIENT_ID and PAYMENTSDK_CLIENT_SECRET are your application.
+The authorization code is read from stdin. The address of the platform comes
+from PAYMENTSDK_BASE_URL, and the credentials of your application come from
+PAYMENTSDK_CLIENT_ID and PAYMENTSDK_CLIENT_SECRET.
 """
 _Command = Callable[[TokenStores, argparse.Namespace], Awaitable[Output]]
 
@@ -43,33 +44,33 @@ _Command = Callable[[TokenStores, argparse.Namespace], Awaitable[Output]]
 def add_arguments(tokens: argparse.ArgumentParser) -> None:
     """Add the commands of `tokens`."""
     within = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and keep the token pair", _CODE)
+    exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and save the token pair", _CODE)
     exchange.add_argument(
-        "account", type=account_name, metavar="ACCOUNT", help="what you call the seller, such as shop-1"
+        "account", type=account_name, metavar="ACCOUNT", help="your name for the seller, such as shop-1"
     )
-    exchange.add_argument("--redirect-uri", metavar="URI", help="where the code was sent, if your application has one")
-    _add(within, "list", _list, "list the accounts, and who has to authorize again by when", _STATES)
-    about = "refresh the tokens that are due, or those of the named accounts"
-    refresh = _add(within, "refresh", _refresh, about, f"{_STATES}\nThe exit code is 1 if a token was not refreshed.\n")
-    refresh.add_argument("accounts", nargs="*", metavar="ACCOUNT", help="refresh it although it is not due")
+    exchange.add_argument("--redirect-uri", metavar="URI", help="the redirect URI of your application, if it has one")
+    _add(within, "list", _list, "list the accounts with the state and expiry of their tokens", _STATES)
+    about = "refresh all tokens that are due, or the tokens of the named accounts"
+    refresh = _add(within, "refresh", _refresh, about, f"{_STATES}\nThe exit code is 1 if a refresh failed.\n")
+    refresh.add_argument("accounts", nargs="*", metavar="ACCOUNT", help="an account to refresh even if it is not due")
 
 
 def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(command=command)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Do the command in *options*, print what it came to, and return the exit code."""
+    """Run the command in *options*, print its result, and return the exit code."""
     command: _Command = options.command
     stores = stores_of(options, create=command is _exchange)
     if stores is None:
         raise argparse.ArgumentTypeError("name the token store with --tokens, or PAYMENTSDK_TOKENS")
 
-    if command is _exchange:  # On no event loop: there, the first Ctrl-C would not end the wait for stdin.
+    if command is _exchange:  # Without an event loop, in which the first Ctrl-C would not end the wait for stdin.
         options.code = _code()
 
     async def run() -> Output:
@@ -88,7 +89,7 @@ def _application() -> PaymentsClient:
 
     for variable in ("PAYMENTSDK_CLIENT_ID", "PAYMENTSDK_CLIENT_SECRET"):
         if not os.environ.get(variable):
-            raise RequestInvalid(variable, "is not set; tokens are issued to your application alone")
+            raise RequestInvalid(variable, "is not set; set it to the value of your application")
     return PaymentsClient.from_env()
 
 
@@ -114,7 +115,7 @@ async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
         try:
             await asyncio.shield(keeping)
         except asyncio.CancelledError:
-            say("waiting for the token pair, as a code is good once; Ctrl-C again gives it up")
+            say("waiting for the token pair, because a code can be used once; press Ctrl-C again to lose it")
             await keeping
     row = await _row(stores, options.account)
     return Output(row, _table([row]))
@@ -131,9 +132,9 @@ async def _keep(
         raise ValueError(f"{account}: {error}") from None
     before, seller = (certain_user_id(former.access_token) if former else None), certain_user_id(pair.access_token)
     if before and seller and before != seller:
-        # Kept, it would have the calls for one seller made for another.
-        reason = f"{account!r} is user {before} in {place}, and the code was of user {seller}"
-        raise RequestInvalid("ACCOUNT", f"{reason}; choose another name, and have the seller authorize again")
+        # If this pair was saved, calls for one seller would be made for another.
+        reason = f"{account!r} is user {before} in {place}, but the code belongs to user {seller}"
+        raise RequestInvalid("ACCOUNT", f"{reason}; choose another name, and let the seller authorize again")
     await store.save(pair)
 
 
@@ -146,7 +147,7 @@ async def _list(stores: TokenStores, _options: argparse.Namespace) -> Output:
 
 
 async def _row(stores: TokenStores, account: str, state: str | None = None) -> Row:
-    """Return what people may see of the pair of *account*: no token."""
+    """Return the printed fields of the pair of *account*, without its tokens."""
     from paymentsdk._auth.refresh import RefreshingToken
 
     try:
@@ -182,7 +183,7 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
                     rows.append(await _row(stores, account))
             except (PaymentsError, OSError) as error:
                 say(f"paymentsdk: {account}: {error}")
-                # With the code `invalid_client`, the application is wrong and the grant is good.
+                # After `invalid_client`, the credentials of the application are wrong, and the grant is still valid.
                 is_spent = isinstance(error, ReauthorizationRequired) and error.code != "invalid_client"
                 rows.append(await _row(stores, account, _AGAIN if is_spent else None))
                 code = 1
@@ -192,7 +193,7 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
 async def _refreshed(
     client: PaymentsClient, stores: TokenStores, account: str, pair: TokenPair, *, is_named: bool
 ) -> bool:
-    """Refresh *pair* if that is due or its account *is_named*; return whether it was."""
+    """Refresh *pair* if a refresh is due or its account *is_named*; return whether a refresh was needed."""
     from paymentsdk._auth.refresh import RefreshingToken
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -203,6 +204,6 @@ async def _refreshed(
     token = RefreshingToken(pair, store=stores.store(account))
     if not is_named and token.token(now):
         return False
-    # As if it was rejected: the pair in the store is taken over only if another process has just refreshed it.
+    # Renew the token as after a rejection: if another process has just refreshed the pair, its result is used.
     await token.renew(pair.access_token, exchange, now)
     return True

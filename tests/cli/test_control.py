@@ -207,7 +207,7 @@ def test_faults(capsys, sandbox):
     assert "1: hang operation=orders.* times=2  (hit 0 of 0 requests)\n" == hang
     assert ["hang", "rate_limit"] == [fault.rule.effect for fault in sandbox.faults.list()]
     assert 2 == sandbox.faults.list()[0].rule.times
-    assert f"gone: {hang}" == ask(capsys, "faults", "clear", "1")
+    assert f"removed: {hang}" == ask(capsys, "faults", "clear", "1")
     assert "2: rate_limit operation=* probability=0.5  (hit 0 of 0 requests)\n" == ask(capsys, "faults", "list")
     assert "no faults\n" == ask(capsys, "faults", "clear")
     assert () == sandbox.faults.list()
@@ -322,7 +322,7 @@ def test_nobody_there(capsys):
     line = complain(capsys, "faults", "--url", url)
 
     assert line.startswith(f"no sandbox at {url} (")
-    assert line.endswith("paymentsdk sandbox, or say where it is with --url or PAYMENTSDK_BASE_URL")
+    assert line.endswith("paymentsdk sandbox, or give its address with --url or PAYMENTSDK_BASE_URL")
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -387,7 +387,7 @@ def test_only_addresses(capsys, monkeypatch, url: str):
 @pytest.mark.parametrize("argument", ["", "/", "//"])
 def test_what_names_no_order(capsys, argument: str):
     """It is rejected before anybody is asked."""
-    assert f"argument ORDER: {argument!r} names no order" == misuse(capsys, "pay", argument)
+    assert f"argument ORDER: {argument!r} does not name an order" == misuse(capsys, "pay", argument)
 
 
 def test_a_policy_is_decided_once(capsys):
@@ -405,7 +405,7 @@ def test_a_busy_sandbox_is_there(capsys, monkeypatch):
         url = f"http://127.0.0.1:{busy.getsockname()[1]}"
         line = complain(capsys, "advance", "P3650D", "--url", url)
 
-    assert f"the sandbox at {url} has not responded (timed out), and may have done what was asked" == line
+    assert f"the sandbox at {url} has not responded (timed out); it may have done the request" == line
 
 
 def test_a_sandbox_that_ends_meanwhile(capsys):
@@ -421,7 +421,7 @@ def test_a_sandbox_that_ends_meanwhile(capsys):
         thread.join()
 
     assert "has not responded (" in line
-    assert line.endswith("), and may have done what was asked")
+    assert line.endswith("); it may have done the request")
 
 
 def test_what_speaks_no_http_is_no_sandbox(capsys):

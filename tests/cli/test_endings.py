@@ -70,7 +70,7 @@ def test_an_interrupted_walk_says_where_to_go_on(sandbox):
 
         assert 130 == process.wait(timeout=50)
     assert 1 == output.count(b"t-")
-    assert b"paymentsdk: interrupted; go on with --start 1/3\r\n" in output
+    assert b"paymentsdk: interrupted; continue with --start 1/3\r\n" in output
 
 
 def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
@@ -81,7 +81,7 @@ def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
         process.send_signal(signal.SIGINT)
         output = read(terminal)
 
-    assert output.index(b"t-") < output.index(b"go on with --start 1/3")
+    assert output.index(b"t-") < output.index(b"continue with --start 1/3")
 
 
 @pytest.mark.parametrize("form", ["--table", "--csv"])

@@ -129,12 +129,12 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once():
         (["exec", "--", "no-such-command"], 127, "no command no-such-command; name a program on the PATH, or `sh -c"),
         (["exec"], 2, "the following arguments are required: COMMAND"),
         (["exec", "--env", "A=b", "--", "true"], 2, "'b' is not one of base_url, access_token"),
-        (["--ready-file", "f", "exec", "--", "true"], 2, "--json and --ready-file do not go with exec"),
+        (["--ready-file", "f", "exec", "--", "true"], 2, "--json and --ready-file cannot be combined with exec"),
         (["--token", "ci", "exec", "--", "true"], 2, "--token"),
         (["--client-id", "ci", "exec", "--", "true"], 2, "no seller has the application ci; give --client-secret"),
         (["--pos", "a b", "exec", "--", "true"], 2, "--pos"),
         (["--ready-file", "/no/such/folder/ready"], 1, "cannot write /no/such/folder/ready"),
-        (["--ready-file", "/tmp"], 2, "--ready-file: /tmp holds something else; name a file that is not there yet"),
+        (["--ready-file", "/tmp"], 2, "--ready-file: /tmp is not a ready file; name a file that does not exist yet"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(arguments: list[str], code: int, complaint: str):
@@ -200,7 +200,7 @@ def test_a_file_of_somebody_is_not_replaced(tmp_path: Path, capsys: pytest.Captu
         main(["sandbox", "--ready-file", str(file)])
 
     assert "{}" == file.read_text()
-    assert "holds something else" in capsys.readouterr().err
+    assert "is not a ready file" in capsys.readouterr().err
 
 
 def test_the_ready_file_of_a_sandbox_that_runs_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -215,7 +215,7 @@ def test_the_ready_file_of_a_sandbox_that_runs_stays(tmp_path: Path, capsys: pyt
         process.terminate()
         process.wait(timeout=20)
 
-    assert f"belongs to the sandbox that runs at {variables['BASE_URL']}; end it, or" in capsys.readouterr().err
+    assert f"belongs to the running sandbox at {variables['BASE_URL']}; end it, or" in capsys.readouterr().err
     assert not file.exists()
 
 

@@ -104,7 +104,7 @@ def test_what_is_not_listed_is_said(run) -> None:
     keep(make_record("a"))
     keep(make_record("b"))
 
-    assert (0, "the oldest 1 are shown, there are more: see --limit\n") == run("list", "--limit", "1")[::2]
+    assert (0, "only the oldest 1 are listed; raise --limit to list more\n") == run("list", "--limit", "1")[::2]
     assert "" == run("list", "--limit", "2")[2]
 
 
@@ -231,7 +231,7 @@ def test_abandon_closes_what_nobody_can_tell(run) -> None:
 
     code, printed, _ = run("abandon", key)
 
-    assert (0, "a is abandoned: whoever names it once more gets OutcomeUnknown\n") == (code, printed)
+    assert (0, "a is abandoned: calls with this name now raise OutcomeUnknown\n") == (code, printed)
     assert "state:       abandoned" in run("show", "a")[1].splitlines()
 
 
@@ -242,7 +242,7 @@ def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
 
     code, _, message = run("abandon", held)
 
-    assert (1, True) == (code, "held has a living owner" in message)
+    assert (1, True) == (code, "a running process owns held until " in message)
     assert "state:       pending" in run("show", "held")[1].splitlines()
     assert 0 == run("abandon", dead)[0]
 
@@ -254,7 +254,7 @@ def test_a_closed_record_is_not_abandoned(run, state: RecordState) -> None:
 
     code, _, message = run("abandon", key)
 
-    assert (1, f"paymentsdk: a is {state.value}: there is nothing to abandon\n") == (code, message)
+    assert (1, f"paymentsdk: a is {state.value} already, so it cannot be abandoned\n") == (code, message)
 
 
 def test_no_command_takes_a_credential(run) -> None:

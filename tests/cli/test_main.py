@@ -88,7 +88,7 @@ def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, optio
     with pytest.raises(SystemExit) as ended:
         main(["sandbox", *option.split(), *command])
 
-    complaint = f" is for starting a sandbox, and `paymentsdk sandbox {command[0]}` asks one that runs"
+    complaint = f" is for starting a sandbox, but `paymentsdk sandbox {command[0]}` needs a running one"
     assert 2 == ended.value.code
     assert option.partition(" ")[0] + complaint in capsys.readouterr().err
 

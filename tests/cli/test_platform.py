@@ -169,9 +169,15 @@ def test_help_says_what_the_filters_mean(run):
             for start in ("-1", "x", "", "50/", "/120", "50/120/1", "50/-1", "50/None")
         ),
         (["merchant-orders", "search", "--start", f"{2**53 + 1}/1"], "--start: must be a whole number, 0 to "),
-        (["merchant-orders", "search", "--columns", "id,colour"], "--columns: there is no colour; there are id, "),
+        (
+            ["merchant-orders", "search", "--columns", "id,colour"],
+            "--columns: there is no column colour; the columns are id, ",
+        ),
         (["orders", "get", "../secrets"], "ORDER_ID: an id has only letters"),
-        (["orders", "create", "--idempotency-key", "k", "--body", ""], "argument --body: '' names no file"),
+        (
+            ["orders", "create", "--idempotency-key", "k", "--body", ""],
+            "argument --body: the name of the file is empty",
+        ),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -346,7 +352,7 @@ def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
         code, out, err = run("merchant-orders", "search", "--csv", "--page-size", "2")
 
     assert (1, 3) == (code, len(out.splitlines()))
-    assert err.endswith("go on with --start 2/3\n")
+    assert err.endswith("continue with --start 2/3\n")
     for start in ("2/3", "2"):
         assert 2 == len(run("merchant-orders", "search", "--csv", "--start", start)[1].splitlines())
 
@@ -414,7 +420,7 @@ def test_the_total_to_go_on_with(run, sandbox, monkeypatch, options: dict[str, o
         code, _, err = run("merchant-orders", "search", "--json")
 
     assert 1 == code
-    assert err.endswith(f"go on with --start {start}\n")
+    assert err.endswith(f"continue with --start {start}\n")
 
 
 class Interrupted(io.RawIOBase):
@@ -578,7 +584,7 @@ def test_a_part_of_a_payment_is_refunded_without_a_file(run, sandbox):
         ("--amount", ""): "--amount: is missing",
         ("--amount", "", "--payment-id", ""): "--amount: is missing",
         ("--amount", "1,50", "--payment-id", "1"): "--amount: ",
-        ("--amount", "1", "--payment-id", "1", "--body", "order.json"): "--body: has the amount, too",
+        ("--amount", "1", "--payment-id", "1", "--body", "order.json"): "--body: cannot be combined with --amount",
     }.items():
         code, out, err = run(*command, "r-2", *options)
         assert (2, "", True) == (code, out, err.startswith(f"paymentsdk: {complaint}")), err
@@ -670,7 +676,7 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
     monkeypatch.setattr("paymentsdk.cli._platform.asyncio.run", interrupted)
 
     assert (130, "", "") == run("orders", "get", "ORD1")
-    message = "paymentsdk: nobody knows whether it was done: repeat it with the same key\n"
+    message = "paymentsdk: the outcome is unknown: repeat the command with the same key\n"
     assert (130, "", message) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
 
 
@@ -681,7 +687,7 @@ def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
 
     code, _, err = run("orders", "create", *body, "--columns", "nope")
 
-    assert (2, True) == (code, "there is no nope" in err)
+    assert (2, True) == (code, "there is no column nope" in err)
     assert [] == [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
 
 
@@ -695,7 +701,7 @@ def test_a_write_that_cannot_be_printed_was_done(sandbox):
         process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50, check=False)
 
     assert 3 == process.returncode
-    assert "it was done" in process.stderr
+    assert "the write was done" in process.stderr
     assert "Traceback" not in process.stderr
     assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=50, check=False).stdout)["id"]
     assert 1 == len([entry for entry in sandbox.ledger() if entry.kind == "order_created"])

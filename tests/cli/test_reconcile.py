@@ -167,7 +167,7 @@ async def test_a_book_in_a_database(shop: Shop, dsn: str) -> None:
     wrong = await shop.run("--book", dsn, "--query", query.replace("24.90", "25"), "--out", "another")
 
     assert (0, 1) == (result.code, wrong.code)
-    rule = "BOOK: must be a file, or else a database that --book and --query name together"
+    rule = "BOOK: name either a file, or a database with both --book and --query"
     for arguments in (["--book", dsn], ["--query", query], ["book.csv", "--book", dsn, "--query", query]):
         result = await shop.run(*arguments)
         assert (2, f"paymentsdk: {rule}\n") == (result.code, result.err)
@@ -223,7 +223,7 @@ async def test_a_report_does_not_replace_what_is_read(shop: Shop) -> None:
     result = await shop.run("--csv", f"../{shop.directory.name}/book.csv")
 
     assert (2, "") == (result.code, result.out)
-    assert result.err.endswith("book.csv is what is read; name another file\n")
+    assert result.err.endswith("book.csv is an input of this command; name another file\n")
     assert before == shop.book.read_text(encoding="utf-8")
 
 
@@ -236,7 +236,7 @@ async def test_a_report_does_not_replace_the_journal(shop: Shop) -> None:
     result = await shop.run("--csv", "payments.db", environment={"PAYMENTSDK_JOURNAL": "payments.db"})
 
     assert (2, "") == (result.code, result.out)
-    assert result.err.endswith("payments.db is what is read; name another file\n")
+    assert result.err.endswith("payments.db is an input of this command; name another file\n")
     assert before == (shop.directory / "payments.db").read_bytes()
 
 
@@ -345,7 +345,7 @@ async def test_ctrl_c_keeps_what_is_done(shop: Shop, until) -> None:
     _, err = await process.communicate()
 
     assert 130 == process.returncode
-    assert b"the same command goes on" in err
+    assert b"the same command resumes" in err
     assert b"Traceback" not in err
     hang.remove()
     assert 0 == (await shop.run()).code

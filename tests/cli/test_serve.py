@@ -192,7 +192,7 @@ def test_a_port_in_use_is_one_line(capsys):
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached by other machines: set --public to allow that"),
         (["--host", "", "--public"], "the host is '', which is not an address"),
         (["--public-url", "shop"], "--public-url is an address such as https://"),
-        (["--db", ""], "argument --db: '' names no file"),
+        (["--db", ""], "argument --db: the name of the file is empty"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_2(capsys, arguments: list[str], complaint: str):

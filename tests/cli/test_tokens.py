@@ -115,7 +115,7 @@ def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
         thread.submit(interrupt)
         code, out, err = fleet.exchange("shop-1")
 
-    assert (0, True, True) == (code, "shop-1" in out, "a code is good once" in err)
+    assert (0, True, True) == (code, "shop-1" in out, "a code can be used once" in err)
     assert fleet.pair("shop-1").refresh_token
 
 
@@ -222,7 +222,7 @@ def test_a_command_calls_for_one_account(fleet: Fleet, source: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "content", "complaint"),
     [
-        ((), "", "there is no token store tokens.db; `paymentsdk tokens exchange` makes one"),
+        ((), "", "there is no token store tokens.db; `paymentsdk tokens exchange` creates one"),
         (("--accounts", "a.toml"), 'shop-2 = "TEST-x"', "a.toml has no account 'shop-1'; did you mean shop-2?"),
         (
             ("--accounts", "a.toml"),
@@ -230,7 +230,7 @@ def test_a_command_calls_for_one_account(fleet: Fleet, source: str) -> None:
             "a.toml: shop-1: Object contains unknown field `acces_token`",
         ),
         (("--accounts", "a.toml"), "[shop-1]\n", "a.toml: shop-1: give access_token or refresh_token"),
-        (("--accounts", "a.toml"), 'shop-1 = "TEST-x', "a.toml is no TOML such as"),
+        (("--accounts", "a.toml"), 'shop-1 = "TEST-x', "a.toml is not valid TOML such as"),
         (("--accounts", "a.toml"), 'shop-1 = "TEST x"', "a.toml: shop-1: must be visible ASCII"),
         (("--accounts", "a.toml"), "shop-1 = 7", "a.toml: shop-1: Expected `object`"),
     ],
@@ -252,7 +252,7 @@ def test_a_refresh_token_in_a_file_is_not_spent_without_a_store(fleet: Fleet) ->
     Path("a.toml").write_text('[shop-1]\nrefresh_token = "TG-x"', encoding="utf-8")
     code, _, err = fleet.run("plans", "search", "--account", "shop-1", "--accounts", "a.toml")
 
-    assert (2, True) == (code, "name the token store that keeps the new one with --tokens" in err)
+    assert (2, True) == (code, "name a token store that keeps the new one with --tokens" in err)
 
 
 @pytest.mark.parametrize("name", ["", "shop 1", "ação"])
@@ -261,11 +261,11 @@ def test_a_name_that_no_account_has(fleet: Fleet, name: str) -> None:
     fleet.monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", fleet.sandbox.access_token)
     for arguments in (("plans", "search", "--account", name), ("tokens", "exchange", name)):
         code, out, err = fleet.run(*arguments)
-        assert (2, "", True) == (code, out, f"{name!r} names no account" in err)
+        assert (2, "", True) == (code, out, f"{name!r} is not an account name" in err)
 
     Path("a.json").write_text(json.dumps({name: "TEST-x"}), encoding="utf-8")
     code, _, err = fleet.run("plans", "search", "--account", "shop-1", "--accounts", "a.json")
-    assert (2, True) == (code, f"a.json: {name!r} names no account" in err)
+    assert (2, True) == (code, f"a.json: {name!r} is not an account name" in err)
 
 
 def test_tokens_in_postgres(fleet: Fleet, postgres: Server) -> None:
