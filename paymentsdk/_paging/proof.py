@@ -51,6 +51,7 @@ AGEING = 60_000
 
 class Rules(Struct, frozen=True, kw_only=True):
     """The assumptions of a walk about the platform, and its limits."""
+
     grain: int = 1
     """The date filter is known to be exact to this number of milliseconds."""
     lag: int = SETTLING_TIME // MILLISECOND
@@ -68,6 +69,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 class Window(Struct, frozen=True, order=True):
     """A window of time, in milliseconds since 1970."""
+
     begin: int
     """The first millisecond of the window."""
     end: int
@@ -163,6 +165,7 @@ def uncertainty(anomalies: Sequence[Anomaly], member: str) -> timedelta:
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One page of a window, as the platform showed it at one moment."""
+
     ids: tuple[str | None, ...]
     """The ids of the rows, as text; ``None`` for a row without an id."""
     places: Sequence[int]
@@ -196,6 +199,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """The result for a window. It is whole unless it has a `reason`, or `pieces` to walk instead."""
+
     at: int
     """The moment for which the verdict holds, in milliseconds since 1970."""
     places: Sequence[int] = ()
@@ -378,6 +382,7 @@ _AT = attrgetter("at")
 
 class Sample(NamedTuple):
     """A row that was found without the date filter."""
+
     id: str
     at: int
     """The row's date that the filter should use, in milliseconds since 1970."""
