@@ -83,7 +83,7 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "drip": EffectInfo("The response comes byte by byte", ("seconds",)),
     "html": EffectInfo("A gateway responds in HTML", ("status",)),
     "page_drift": EffectInfo("Rows appear or vanish between two pages", ("rows",)),
-    "row_inserted": EffectInfo("A merchant order is created before the page is read", operation=_WALK),
+    "row_inserted": EffectInfo("A merchant order appears before the page is read", operation=_WALK),
     "row_deleted": EffectInfo("A merchant order vanishes before the page is read", operation=_WALK),
     "row_changed": EffectInfo("A merchant order changes before the page is read", operation=_WALK),
     "lost": EffectInfo("A notification is lost", operation=_DELIVERY),
