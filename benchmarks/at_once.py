@@ -49,12 +49,20 @@ class Way(Struct, frozen=True, kw_only=True):
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def race(ways: Sequence[Way], name: str, runner: asyncio.Runner, options: Options) -> list[Row]:
-    """Measure *ways* to make the call *name*; each row also says what it costs more than the way it is held against."""
+def race(candidates: Sequence[Way], name: str, runner: asyncio.Runner, options: Options) -> list[Row]:
+    """Measure *candidates* to make the call *name*; each row also says what it costs over its baseline."""
     if options.only:
-        kept = {one for way in ways if way.name in options.only for one in (way.name, way.against)}
-        ways = [way for way in ways if way.name in kept]
-    variants = [Variant({"call": name, "way": way.name, "against": way.against}, _slice(way, runner)) for way in ways]
+        names = {
+            label
+            for candidate in candidates
+            if candidate.name in options.only
+            for label in (candidate.name, candidate.against)
+        }
+        candidates = [candidate for candidate in candidates if candidate.name in names]
+    variants = [
+        Variant({"call": name, "way": candidate.name, "against": candidate.against}, _slice(candidate, runner))
+        for candidate in candidates
+    ]
     rows = harness.interleave(variants, options)
     by_name = {str(row.key["way"]): row for row in rows}
     for row in rows:
@@ -63,14 +71,14 @@ def race(ways: Sequence[Way], name: str, runner: asyncio.Runner, options: Option
     return rows
 
 
-def _slice(way: Way, runner: asyncio.Runner) -> Callable[[int], None]:
+def _slice(candidate: Way, runner: asyncio.Runner) -> Callable[[int], None]:
     async def calls(count: int) -> None:
-        call = way.call
+        call = candidate.call
         for _ in repeat(None, count):
             await call()
 
     def run(count: int) -> None:
-        with way.meanwhile():
+        with candidate.meanwhile():
             runner.run(calls(count))
 
     return run

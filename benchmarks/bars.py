@@ -66,14 +66,14 @@ class Reading(Struct, frozen=True):
 
 def readings(bar: Bar, results: Mapping[str, Result]) -> list[Reading]:
     """Return what *results* say about *bar*: nothing if the bench was not run, or not for these rows."""
-    found = results.get(bar.bench)
-    if found is None:
+    result = results.get(bar.bench)
+    if result is None:
         return []
-    return [reading for row in _about(bar, found) if (reading := _read(bar, row, found.rows)) is not None]
+    return [reading for row in _about(bar, result) if (reading := _read(bar, row, result.rows)) is not None]
 
 
-def _about(bar: Bar, found: Result) -> list[Row]:
-    return [row for key in bar.of for row in matching(found.rows, key)]
+def _about(bar: Bar, result: Result) -> list[Row]:
+    return [row for key in bar.of for row in matching(result.rows, key)]
 
 
 def _read(bar: Bar, row: Row, rows: Sequence[Row]) -> Reading | None:
@@ -115,10 +115,10 @@ def _calls(
     )
 
 
-def _instructions(what: str, contestant: str, method: str, most: float, over: str | None = None) -> Bar:
+def _instructions(text: str, contestant: str, method: str, most: float, over: str | None = None) -> Bar:
     """Return a bar on the instructions of a call: on their number in thousands, or *over* another contestant."""
     return Bar(
-        what=f"{what}, {method}",
+        what=f"{text}, {method}",
         bench="instructions",
         of=({"contestant": contestant, "method": method},),
         to={} if over is None else {"contestant": over},
@@ -131,8 +131,8 @@ def _instructions(what: str, contestant: str, method: str, most: float, over: st
 #: Instructions hardly move on a loaded machine. A bar on each of them replaces one on the CPU time of the default
 #: transport, which moved with the page faults of aiohttp.
 _INSTRUCTIONS = tuple(
-    _instructions(what, contestant, method, most, over)
-    for what, contestant, over, bars in (
+    _instructions(text, contestant, method, most, over)
+    for text, contestant, over, bars in (
         ("thousand instructions of a call, http11", "paymentsdk, http11", None, (160, 205)),
         (
             "the price of safety: http11 over the bare transport of 0.2",
@@ -148,11 +148,11 @@ _INSTRUCTIONS = tuple(
 
 def _over_bare(contestant: str, method: str, most: float, *conditions: Key, widths: Sequence[int] = _WIDTHS) -> Bar:
     """Return a bar on what a call costs over bare aiohttp."""
-    where = " over TLS" if conditions == (_TLS,) else ""
+    suffix = " over TLS" if conditions == (_TLS,) else ""
     if len(widths) == 1:
-        where += f", {widths[0]} in flight"
+        suffix += f", {widths[0]} in flight"
     return Bar(
-        what=f"{contestant}, {method}{where}, over bare tuned aiohttp",
+        what=f"{contestant}, {method}{suffix}, over bare tuned aiohttp",
         bench="bench_call",
         of=_calls(contestant, *conditions, methods=(method,), widths=widths),
         to={"contestant": "bare aiohttp"},
@@ -172,7 +172,7 @@ _BESIDE_BATCH: Key = {"load": "1 beside 64 batch", "flow": "adaptive"}
 
 
 def _reconcile(
-    what: str,
+    text: str,
     part: str,
     metric: str,
     *of: Key,
@@ -183,7 +183,7 @@ def _reconcile(
 ) -> Bar:
     """Return a bar of a reconciliation: on a value, or on a ratio to the rows *to*."""
     return Bar(
-        what=what,
+        what=text,
         bench=f"bench_reconcile{part}",
         of=of,
         to=to or {},
@@ -195,10 +195,10 @@ def _reconcile(
     )
 
 
-def _journal(journal: str, what: str, metric: str, *widths: int, most: float, unit: str = "") -> Bar:
+def _journal(journal: str, text: str, metric: str, *widths: int, most: float, unit: str = "") -> Bar:
     """Return a bar of a journaled call."""
     return Bar(
-        what=f"a journaled call, {journal}{what}",
+        what=f"a journaled call, {journal}{text}",
         bench="bench_journal",
         of=tuple({"journal": journal, "in flight": width} for width in widths),
         metric=metric,

@@ -142,8 +142,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def run(
 ) -> Result:
     """Measure every contestant under every condition."""
     racing, notes = contestants()
-    racing = [one for one in racing if not options.only or one.NAME in (*options.only, BASELINE)]
+    racing = [contestant for contestant in racing if not options.only or contestant.NAME in (*options.only, BASELINE)]
     rows: list[Row] = []
     with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
         for loop in loops:
@@ -58,12 +58,14 @@ def run(
             for secure in tls:
                 target = Target(server.tls, server.authority) if secure else Target(server.plain)
                 with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
-                    here = [one for one in racing if loop == "asyncio" or one.NAME in _ON_UVLOOP]
-                    calls = {one.NAME: connected(one.connect, target, runner, stack) for one in here}
+                    here = [contestant for contestant in racing if loop == "asyncio" or contestant.NAME in _ON_UVLOOP]
+                    calls = {
+                        contestant.NAME: connected(contestant.connect, target, runner, stack) for contestant in here
+                    }
                     conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
                     variants = list(_variants(calls, runner, concurrency, conditions, options))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
-    notes += [one.NOTES for one in racing if one.NOTES]
+    notes += [contestant.NOTES for contestant in racing if contestant.NOTES]
     notes.append("bytes per response: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
     return harness.result(
         "bench_call", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind
@@ -84,10 +86,10 @@ def _variants(
     """Yield what is measured on one loop over one kind of connection."""
     for method in ("GET", "POST"):
         for width in concurrency:
-            for name, both in calls.items():
+            for name, calls_of in calls.items():
                 key: Key = {"contestant": name, "method": method, "in flight": width, **conditions}
                 rounds = options.rounds if name in _CLOSE else _ROUNDS_OF_OTHERS
-                call = both.get if method == "GET" else both.post
+                call = calls_of.get if method == "GET" else calls_of.post
                 yield Variant(key, slices(runner, call, width), least=width, rounds=rounds)
 
 
@@ -126,14 +128,14 @@ def main() -> None:
     line.add_argument("--loops", nargs="*", choices=LOOPS, default=["asyncio"])
     line.add_argument("--tls", action="store_true", help="TLS too")
     line.add_argument("--in-flight", nargs="*", type=int, default=CONCURRENCY, help="calls at a time")
-    given = line.parse_args()
-    found = run(
-        harness.options(given),
-        loops=LOOPS if given.full else given.loops,
-        tls=(False, True) if given.full or given.tls else (False,),
-        concurrency=given.in_flight,
+    arguments = line.parse_args()
+    result = run(
+        harness.options(arguments),
+        loops=LOOPS if arguments.full else arguments.loops,
+        tls=(False, True) if arguments.full or arguments.tls else (False,),
+        concurrency=arguments.in_flight,
     )
-    harness.finish(found, given)
+    harness.finish(result, arguments)
 
 
 if __name__ == "__main__":

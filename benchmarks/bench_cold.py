@@ -31,12 +31,12 @@ PROGRAMS = {
 
 def run(options: Options) -> Result:
     """Measure every program."""
-    wanted = [name for name in PROGRAMS if not options.only or name in (*options.only, BASELINE)]
-    missing = [name for name in wanted if find_spec(PROGRAMS[name][1]) is None]
+    names = [name for name in PROGRAMS if not options.only or name in (*options.only, BASELINE)]
+    missing = [name for name in names if find_spec(PROGRAMS[name][1]) is None]
     with nginx_or_asyncio() as server, harness.compiled() as environment, harness.on_core(harness.cores()[0]):
         trials = [
             Trial({"contestant": name}, partial(first_call, PROGRAMS[name][0], server, environment))
-            for name in wanted
+            for name in names
             if name not in missing
         ]
         rows = harness.take_turns(trials, options)
@@ -53,17 +53,17 @@ def first_call(module: str, server: Server, environment: dict[str, str]) -> Mapp
     """Run one program of :mod:`benchmarks.cold`, and return what it says."""
     command = [sys.executable, "-m", "benchmarks.cold", module, server.tls, server.authority, str(time.monotonic())]
     root = Path(__file__).parent.parent
-    done = subprocess.run(  # noqa: S603 - our own command
+    process = subprocess.run(  # noqa: S603 - our own command
         command, check=True, capture_output=True, text=True, cwd=root, env=environment, timeout=60
     )
-    said = dict(line.split() for line in done.stdout.splitlines())
-    return {metric: float(said[metric]) for metric in ("wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms")}
+    measured = dict(line.split() for line in process.stdout.splitlines())
+    return {metric: float(measured[metric]) for metric in ("wall_ms", "cpu_ms", "import_ms", "first_ms", "second_ms")}
 
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ async def races(transport: Transport, count: int) -> Mapping[str, float]:
     Returns how many came back right, are in doubt, were not sent, and went wrong in any way.
     """
     moments, lives = cycle(_CLOSED_AT), cycle((1, 2, 3, 1, 1))
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(next(lives)):
@@ -52,23 +52,23 @@ async def races(transport: Transport, count: int) -> Mapping[str, float]:
             except (asyncio.IncompleteReadError, ConnectionError):
                 break
             target = head.split(b" ")[1]
-            seen[target.decode()] += 1
+            counts[target.decode()] += 1
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(target), target))
         await asyncio.sleep(next(moments))
         writer.close()
 
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
 
     async def worker(first: int) -> None:
         for number in range(first, count, 16):
             target = f"/{number}"
             try:
                 response = await transport.send(Request("GET", base_url + target))
-                found["right" if response.body == target.encode() else "wrong"] += 1
+                outcomes["right" if response.body == target.encode() else "wrong"] += 1
             except SendFailed as error:
-                found["in_doubt" if error.sent else "not_sent"] += 1
-                found["wrong"] += bool(seen[target] and not error.sent)
-            found["wrong"] += seen[target] > 1
+                outcomes["in_doubt" if error.sent else "not_sent"] += 1
+                outcomes["wrong"] += bool(counts[target] and not error.sent)
+            outcomes["wrong"] += counts[target] > 1
             await asyncio.sleep(next(moments))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -77,7 +77,7 @@ async def races(transport: Transport, count: int) -> Mapping[str, float]:
         await asyncio.gather(*map(worker, range(16)))
         await transport.aclose()
         await asyncio.sleep(_PARTING)
-    return {name: found[name] for name in ("right", "in_doubt", "not_sent", "wrong")}
+    return {name: outcomes[name] for name in ("right", "in_doubt", "not_sent", "wrong")}
 
 
 async def memory(transport: Transport, count: int) -> Mapping[str, float]:
@@ -118,9 +118,9 @@ def saturation(options: Options) -> list[Row]:
         contextlib.ExitStack() as stack,
     ):
         variants = []
-        for one in (bare_aiohttp, sdk, sdk_http11):
-            calls = connected(one.connect, Target(server.plain), runner, stack)
-            key = {"what": "saturation", "contestant": one.NAME}
+        for contestant in (bare_aiohttp, sdk, sdk_http11):
+            calls = connected(contestant.connect, Target(server.plain), runner, stack)
+            key = {"what": "saturation", "contestant": contestant.NAME}
             variants.append(Variant(key, slices(runner, calls.get, _BUSY), least=_BUSY))
         return harness.interleave(variants, options)
 
@@ -143,8 +143,8 @@ def run(options: Options) -> Result:
     """Measure all three."""
     count = 200 if options.quick else REQUESTS
     trials = [
-        Trial({"what": what, "contestant": name}, partial(measure, name, count))
-        for what, measure in (("memory", _memory_of), ("races", _races))
+        Trial({"what": bench, "contestant": name}, partial(measure, name, count))
+        for bench, measure in (("memory", _memory_of), ("races", _races))
         for name in _KINDS
     ]
     rows = saturation(options)
@@ -155,8 +155,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

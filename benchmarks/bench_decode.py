@@ -126,16 +126,16 @@ def decoder(contestant: str, shape: str) -> Decode:
     Raises:
         ImportError: Its library is not installed.
     """
-    found = SHAPES[shape]
-    return CONTESTANTS[contestant](cast(type[Struct], OPERATIONS[found.operation].result), found)
+    spec = SHAPES[shape]
+    return CONTESTANTS[contestant](cast(type[Struct], OPERATIONS[spec.operation].result), spec)
 
 
 def run(options: Options) -> Result:
     """Measure every contestant with every response."""
     variants, notes = [], []
     names = [name for name in CONTESTANTS if not options.only or name in (*options.only, BASELINE)]
-    for shape, found in SHAPES.items():
-        body = found.make(0)
+    for shape, spec in SHAPES.items():
+        body = spec.make(0)
         for name in names:
             try:
                 decode = decoder(name, shape)
@@ -156,7 +156,7 @@ def run(options: Options) -> Result:
             "them besides: the differences are what that look and exactness cost"
         ),
         "bytes held: growth of a fresh process's resident memory over the kept pages, per row",
-        "bytes per response: " + ", ".join(f"{shape} {len(found.make(0)):,}" for shape, found in SHAPES.items()),
+        "bytes per response: " + ", ".join(f"{shape} {len(spec.make(0)):,}" for shape, spec in SHAPES.items()),
     ]
     return harness.result(
         "bench_decode", rows, options, baseline={"contestant": BASELINE}, notes=list(dict.fromkeys(notes))
@@ -182,21 +182,21 @@ def _add_held(rows: list[Row], options: Options) -> None:
 
 def _held(contestant: str, shape: str, pages: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.bench_decode", "--held", contestant, shape, str(pages)]
-    done = subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent.parent)  # noqa: S603
-    return msgspec.json.decode(done.stdout, type=dict[str, float])
+    process = subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent.parent)  # noqa: S603
+    return msgspec.json.decode(process.stdout, type=dict[str, float])
 
 
 def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
     """Keep *pages* decoded pages; return the CPU time per page and the growth of the process per row."""
-    decode, found = decoder(contestant, shape), SHAPES[shape]
+    decode, spec = decoder(contestant, shape), SHAPES[shape]
     # Two pages for what is built once: decoders, interned texts, the arenas of the allocator.
-    kept: list[object] = [decode(found.make(i)) for i in range(2)]
+    pages_held: list[object] = [decode(spec.make(i)) for i in range(2)]
     before, cpu = harness.resident(), 0.0
-    for body in _bodies(found, pages):
+    for body in _bodies(spec, pages):
         start = time.process_time()
-        kept.append(decode(body))
+        pages_held.append(decode(body))
         cpu += time.process_time() - start
-    return {"held_us": cpu / pages * harness.MICRO, "bytes": (harness.resident() - before) / (pages * found.rows)}
+    return {"held_us": cpu / pages * harness.MICRO, "bytes": (harness.resident() - before) / (pages * spec.rows)}
 
 
 def _bodies(shape: Shape, pages: int) -> Iterator[bytes]:
@@ -208,12 +208,12 @@ def main() -> None:
     """Measure, print, keep."""
     line: argparse.ArgumentParser = harness.parser(__doc__)
     line.add_argument("--held", nargs=3, metavar=("CONTESTANT", "ANSWER", "PAGES"), help=argparse.SUPPRESS)
-    given = line.parse_args()
-    if given.held:
-        contestant, shape, pages = given.held
+    arguments = line.parse_args()
+    if arguments.held:
+        contestant, shape, pages = arguments.held
         sys.stdout.buffer.write(msgspec.json.encode(hold(contestant, shape, int(pages))))
         return
-    harness.finish(run(harness.options(given)), given)
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -160,12 +160,12 @@ class Callers:
     async def _loop(self, group: Group) -> None:
         client = self._client.account(group.seller).with_options(priority=group.priority)
         while True:
-            started, done = time.monotonic(), True
+            started, succeeded = time.monotonic(), True
             try:
                 await client.orders.get(group.seller)
             except PaymentsError:
-                done = False
-            self.calls.append((group.priority, done, time.monotonic() - started))
+                succeeded = False
+            self.calls.append((group.priority, succeeded, time.monotonic() - started))
             await asyncio.sleep(group.pause)
 
 
@@ -184,7 +184,7 @@ async def _measure(load: Load, seconds: float) -> Mapping[str, float]:
     possible = load.limit * seconds if load.limit == LIMIT else load.pool / load.latency * seconds
     return {
         "refused_pct": 100.0 * served.statuses[429] / max(1, served.statuses.total()),
-        "failed": float(sum(not done for _, done, _ in callers.calls)),
+        "failed": float(sum(not succeeded for _, succeeded, _ in callers.calls)),
         "goodput": served.statuses[200] / possible,
         "jain": jain(list(served.served.values()) or [1.0]),
         "p50_ms": statistics.median(quick) * 1e3,
@@ -203,16 +203,16 @@ def run(options: Options, loads: Sequence[Load] = LOADS) -> Result:
     with ThreadPoolExecutor(AT_ONCE) as threads:
         measured = list(threads.map(partial(_once, seconds=seconds), chosen))
     rows = [
-        Row({"load": load.name, "flow": load.flow}, {metric: [value] for metric, value in found.items()})
-        for load, found in zip(chosen, measured, strict=True)
+        Row({"load": load.name, "flow": load.flow}, {metric: [value] for metric, value in values.items()})
+        for load, values in zip(chosen, measured, strict=True)
     ]
     return harness.result("bench_flow", rows, msgspec.structs.replace(options, rounds=1), limit=LIMIT, seconds=seconds)
 
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -42,12 +42,12 @@ PROGRAMS = {
 
 def run(options: Options) -> Result:
     """Measure every import."""
-    wanted = {name: code for name, code in PROGRAMS.items() if not options.only or name in (*options.only, *_ALWAYS)}
-    missing = [name for name in wanted if name != NOTHING and find_spec(name.partition(",")[0]) is None]
+    programs = {name: code for name, code in PROGRAMS.items() if not options.only or name in (*options.only, *_ALWAYS)}
+    missing = [name for name in programs if name != NOTHING and find_spec(name.partition(",")[0]) is None]
     with harness.compiled() as environment, harness.on_core(harness.cores()[0]):
         trials = [
             Trial({"import": name}, partial(process, code, environment))
-            for name, code in wanted.items()
+            for name, code in programs.items()
             if name not in missing
         ]
         rows = harness.take_turns(trials, options)
@@ -73,8 +73,8 @@ def process(code: str, environment: dict[str, str]) -> Mapping[str, float]:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

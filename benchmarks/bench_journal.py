@@ -83,9 +83,11 @@ def _with_shares(measured: Mapping[str, float], in_flight: int, calls: int) -> d
     return {**measured, "engine_us": engine_us, "journal_us": measured["cpu_us"] - engine_us}
 
 
-def _to_bar(found: dict[str, float], in_flight: int, promised: Mapping[int, float]) -> Mapping[str, float]:
-    """Return *found*, with its calls/s over those that are *promised*."""
-    return {**found, "calls_to_bar": found["calls_s"] / promised[in_flight]} if in_flight in promised else found
+def _to_bar(measured: dict[str, float], in_flight: int, promised: Mapping[int, float]) -> Mapping[str, float]:
+    """Return *measured*, with its calls/s over those that are *promised*."""
+    return (
+        {**measured, "calls_to_bar": measured["calls_s"] / promised[in_flight]} if in_flight in promised else measured
+    )
 
 
 def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
@@ -131,8 +133,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def _decoder(operation: Operation[Any, Any], *, checks: bool) -> Callable[[bytes
 
     def read(content: bytes) -> object:
         value, _ = operation.decoder.decode(content)
-        if why := operation.identity.compare(body, {"order_id": value.id}, value).mismatch:
-            raise RuntimeError(why)
+        if mismatch := operation.identity.compare(body, {"order_id": value.id}, value).mismatch:
+            raise RuntimeError(mismatch)
         return value
 
     return read
@@ -71,8 +71,8 @@ def calls(send: Send, base_url: str, headers: Mapping[str, str], checks: Collect
         return read(await send("GET", f"{url}/{next(ids)}", dict(headers), b""))
 
     async def post() -> object:
-        own = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
-        return created(await send("POST", url, own, encode()))
+        headers_of_call = {**writing, "X-Idempotency-Key": os.urandom(16).hex()}
+        return created(await send("POST", url, headers_of_call, encode()))
 
     return Calls(get, post)
 
@@ -82,8 +82,10 @@ async def over_session(target: Target, *, headers: Mapping[str, str], **request:
     """Call over a session of aiohttp, with *headers*, and with the options *request* on each request."""
     async with ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) as session:
 
-        async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
-            response = await session.request(method, URL(url, encoded=True), headers=own, data=body or None, **request)
+        async def send(method: str, url: str, headers_of_call: dict[str, str], body: bytes) -> bytes:
+            response = await session.request(
+                method, URL(url, encoded=True), headers=headers_of_call, data=body or None, **request
+            )
             if not 200 <= response.status < 300:
                 raise RuntimeError(response.status)
             return await response.read()
@@ -97,8 +99,8 @@ async def over_transport(target: Target, *checks: str, session: bool = False) ->
     injected = ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) if session else None
     transport = AiohttpTransport(session=injected)
 
-    async def send(method: str, url: str, own: dict[str, str], body: bytes) -> bytes:
-        response: Response = await transport.send(Request(method, url, own, body, 30.0, 5.0))
+    async def send(method: str, url: str, headers: dict[str, str], body: bytes) -> bytes:
+        response: Response = await transport.send(Request(method, url, headers, body, 30.0, 5.0))
         if not 200 <= response.status < 300:
             raise RuntimeError(response.status)
         return response.body
@@ -134,11 +136,11 @@ LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
 
 def _climb(method: str, layers: Mapping[str, Calls], runner: asyncio.Runner, options: Options) -> list[Row]:
     variants = []
-    for name, both in layers.items():
+    for name, calls_of in layers.items():
         if method == "GET" and name == BODY:
             continue
         key: Key = {"method": method, "layer": name}
-        call = both.get if method == "GET" else both.post
+        call = calls_of.get if method == "GET" else calls_of.post
         variants.append(Variant(key, slices(runner, call, WIDTH), least=WIDTH))
     rows = harness.interleave(variants, options)
     for i, row in enumerate(rows):
@@ -170,8 +172,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

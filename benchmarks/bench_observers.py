@@ -42,8 +42,8 @@ def _alone(subject: Subject, tracers: TracerProvider) -> Call:
     status = 201 if subject.writes else 200
 
     async def in_spans() -> object:
-        outer = tracer.start_span(operation.name, attributes={"paymentsdk.operation": operation.name})
-        left_to = context.attach(trace.set_span_in_context(outer))
+        span_of_call = tracer.start_span(operation.name, attributes={"paymentsdk.operation": operation.name})
+        left_to = context.attach(trace.set_span_in_context(span_of_call))
         attributes: dict[str, str | int] = {
             "http.request.method": operation.method,
             "url.template": operation.path,
@@ -52,23 +52,23 @@ def _alone(subject: Subject, tracers: TracerProvider) -> Call:
             "url.full": url,
             "paymentsdk.operation": operation.name,
         }
-        inner = tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
-        left_to_outer = context.attach(trace.set_span_in_context(inner))
+        span_of_attempt = tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+        left_to_outer = context.attach(trace.set_span_in_context(span_of_attempt))
         headers: dict[str, str] = {}
         inject(headers)
         value = await call()
         context.detach(left_to_outer)
-        inner.set_attributes({
+        span_of_attempt.set_attributes({
             "http.response.status_code": status,
             "paymentsdk.request_id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8",
         })  # fmt: skip
-        inner.end()
+        span_of_attempt.end()
         context.detach(left_to)
         ended: dict[str, str | int] = {"paymentsdk.outcome": "succeeded", "paymentsdk.attempts": 1}
         if operation.keyed:
             ended["paymentsdk.idempotency_key"] = "0123456789abcdef0123456789abcdef"
-        outer.set_attributes(ended)
-        outer.end()
+        span_of_call.set_attributes(ended)
+        span_of_call.end()
         return value
 
     return in_spans
@@ -78,13 +78,15 @@ def _ways(subject: Subject) -> Iterator[Way]:
     tracers = TracerProvider()
     tracers.add_span_processor(SpanProcessor())
     spans = OpenTelemetryObserver(tracer_provider=tracers, meter_provider=NoOpMeterProvider())
-    both = OpenTelemetryObserver(tracer_provider=tracers, meter_provider=MeterProvider([InMemoryMetricReader()]))
+    observer = OpenTelemetryObserver(tracer_provider=tracers, meter_provider=MeterProvider([InMemoryMetricReader()]))
     yield Way(name=OURS, against=OURS, call=subject.through_call(subject.client()))
     observed = subject.through_call(subject.client(observers=[_nothing]))
     yield Way(name="an observer that does nothing", against=OURS, call=observed)
     yield Way(name=ALONE, against=OURS, call=_alone(subject, tracers))
     yield Way(name=SPANS, against=OURS, call=subject.through_call(subject.client(observers=[spans])))
-    yield Way(name="two spans and metrics", against=OURS, call=subject.through_call(subject.client(observers=[both])))
+    yield Way(
+        name="two spans and metrics", against=OURS, call=subject.through_call(subject.client(observers=[observer]))
+    )
 
 
 def run(options: Options) -> Result:
@@ -98,8 +100,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ def memory(options: Options, total: int = MILLION) -> Result:
     with server.pages(latency=0, rows="small", total=total) as platform, harness.on_core(harness.cores()[0]):
         command = [sys.executable, "-m", "benchmarks.bench_pages", "--walk", platform.plain, str(total)]
         root = Path(__file__).parent.parent
-        done = subprocess.run(command, check=True, capture_output=True, cwd=root, timeout=LONGEST)  # noqa: S603
-    samples = msgspec.json.decode(done.stdout, type=list[dict[str, float]])
+        process = subprocess.run(command, check=True, capture_output=True, cwd=root, timeout=LONGEST)  # noqa: S603
+    samples = msgspec.json.decode(process.stdout, type=list[dict[str, float]])
     rows = [
         Row({"rows": f"{int(sample.pop('rows')):,}"}, {name: [value] for name, value in sample.items()})
         for sample in samples
@@ -104,12 +104,12 @@ def memory(options: Options, total: int = MILLION) -> Result:
 
 async def _million(base_url: str, total: int) -> list[dict[str, float]]:
     """Walk *total* rows, one by one as a program does, and look at the process ten times."""
-    samples, seen = [], 0
+    samples, rows = [], 0
     async with PaymentsClient(payloads.TOKEN, base_url=base_url) as client:
         async for _ in client.merchant_orders.search(page_size=PAGE_SIZE, prefetch=8):
-            seen += 1
-            if seen % (total // 10) == 0:
-                samples.append(_sample(seen))
+            rows += 1
+            if rows % (total // 10) == 0:
+                samples.append(_sample(rows))
     return samples
 
 
@@ -121,15 +121,15 @@ def main() -> None:
     """Measure, print, keep."""
     line = harness.parser(__doc__)
     line.add_argument("--walk", nargs=2, metavar=("URL", "ROWS"), help=argparse.SUPPRESS)
-    given = line.parse_args()
-    if given.walk:
-        sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(_million(given.walk[0], int(given.walk[1])))))
+    arguments = line.parse_args()
+    if arguments.walk:
+        sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(_million(arguments.walk[0], int(arguments.walk[1])))))
         return
-    options = harness.options(given)
+    options = harness.options(arguments)
     if not options.only or "memory" in options.only:
-        harness.finish(memory(options), given)
+        harness.finish(memory(options), arguments)
     if not options.only or "latency" in options.only:
-        harness.finish(run(options), given)
+        harness.finish(run(options), arguments)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def _dates(seller: int, count: int) -> array[int]:
     even = [(i * 2_654_435_761 + seller * 977_231) % span for i in range(count - count // 2)]
     peaks = [(i * 40_503_001 + seller * 7_919) * 104_729 % (span - 4_000_000) for i in range(60)]
     bursts = [peaks[i % 60] + (i * 48_271 % 1_900) ** 2 for i in range(count // 2)]
-    return array("q", sorted(begin + one for one in (*even, *bursts)))
+    return array("q", sorted(begin + moment for moment in (*even, *bursts)))
 
 
 def _own(name: str) -> str:
@@ -155,20 +155,20 @@ async def walked(serving: Serving, out: str, in_flight: int = 8, sellers: int = 
 
 async def bare(serving: Serving, out: str = "") -> int:
     search = OPERATIONS["merchant_orders.search"].returning(MerchantOrderPage)
-    found = 0
+    count = 0
     async with _client(serving) as client:
         for name, dates in serving.dates.items():
             seller, rows = client.account(name), Rows(name)
             for offset in range(0, len(dates), PAGE):
                 page = (await seller.call(search, query={"offset": offset, "limit": 1000})).value
                 orders = page.elements or ()
-                found += len(orders)
+                count += len(orders)
                 if out:
-                    rows.add([str(one.id) for one in orders], orders, 0)
+                    rows.add([str(order.id) for order in orders], orders, 0)
                 if len(rows) >= MOST_PENDING or (out and offset + PAGE >= len(dates)):
                     write([rows], Path(out, f"{name}-{offset}.parquet"))
                     rows = Rows(name)
-    return found
+    return count
 
 
 async def loaded(url: str, out: str, serving: Serving) -> int:
@@ -178,12 +178,12 @@ async def loaded(url: str, out: str, serving: Serving) -> int:
 
 
 async def searched(serving: Serving) -> int:
-    found = 0
+    count = 0
     async with _client(serving) as client:
         for name in serving.dates:
             async for page in client.account(name).merchant_orders.search().pages():
-                found += len(page.items)
-    return found
+                count += len(page.items)
+    return count
 
 
 # --- in a process of its own ------------------------------------------------------------------------------------------
@@ -213,26 +213,26 @@ def child(task: Task) -> dict[str, float]:
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         signal.setitimer(signal.ITIMER_REAL, task.kill_ms / 1000)
     cpu, wall, before = _cpu(), time.perf_counter(), _peak()
-    with tempfile.TemporaryDirectory() as own:
-        out = str(Path(task.out or own, "run"))
+    with tempfile.TemporaryDirectory() as directory:
+        out = str(Path(task.out or directory, "run"))
         whole = partial(walked, out=out, in_flight=task.in_flight, sellers=sellers)
-        runs = {"bare": bare, "bare, written": partial(bare, out=own), "search": searched, "walk": whole}
+        runs = {"bare": bare, "bare, written": partial(bare, out=directory), "search": searched, "walk": whole}
         runs["socket"] = partial(loaded, task.url, out)
         names = list(serving.dates)
         if task.what == "dlt":
-            found = import_module("benchmarks.dlt_loading").load(task.url, names, PAGE)
+            count = import_module("benchmarks.dlt_loading").load(task.url, names, PAGE)
         else:
             with asyncio.Runner(loop_factory=VirtualLoop if task.is_virtual else None) as runner:
-                found = runner.run(runs[task.what](serving))
+                count = runner.run(runs[task.what](serving))
                 slept = runner.get_loop().time()
     begun, wall = wall, slept if task.is_virtual else time.perf_counter() - wall
     counts = [len(dates) for dates in serving.dates.values()][:sellers]
-    if found != sum(counts):
-        raise SystemExit(f"{found} of {sum(counts)} rows")
+    if count != sum(counts):
+        raise SystemExit(f"{count} of {sum(counts)} rows")
     ideal = sum(-(-count // PAGE) for count in counts)
     sample = {
         "cpu_ms": (cpu := (_cpu() - cpu - serving.cpu) * 1e3),
-        "rows_per_cpu_s": found / cpu * 1e3,
+        "rows_per_cpu_s": count / cpu * 1e3,
         "wall_ms": wall * 1e3,
         "peak_mib": _peak(),
         "serving_mib": before,
@@ -252,8 +252,8 @@ def child(task: Task) -> dict[str, float]:
 
 def _cpu() -> float:
     """Return the CPU seconds of this process and of those that it has started."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    process, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _peak() -> float:
@@ -275,12 +275,15 @@ def measured(task: Task | reconcile_files.Comparing) -> dict[str, float]:
 def run(options: Options, rows: int = MILLION) -> Result:
     """Measure the walk, the bare one, and a tenth of both."""
     rows, rounds = (2_000, 1) if options.quick else (rows, min(options.rounds, 3))
-    found: dict[tuple[str, int], list[dict[str, float]]] = {}
+    samples_of: dict[tuple[str, int], list[dict[str, float]]] = {}
     for _ in range(rounds):
-        for what in ("bare", "bare, written", "search", "walk"):
+        for kind in ("bare", "bare, written", "search", "walk"):
             for count in (rows // 10, rows):
-                found.setdefault((what, count), []).append(measured(Task(what, count)))
-    table = [Row({"what": what, "orders": f"{count:,}"}, _columns(samples)) for (what, count), samples in found.items()]
+                samples_of.setdefault((kind, count), []).append(measured(Task(kind, count)))
+    table = [
+        Row({"what": variant, "orders": f"{count:,}"}, _columns(samples))
+        for (variant, count), samples in samples_of.items()
+    ]
     return harness.result("bench_reconcile", table, options, baseline={"what": "bare"}, page_size=PAGE)
 
 
@@ -317,10 +320,10 @@ def model(options: Options, runs: int = 1_000) -> Result:
     """Run the model of a drifting platform, and count what is lost, comes twice or is falsely loud."""
     judged = import_module("tests.reconcile.model").judged
     seeds = range(20 if options.quick else runs)
-    found = sum((judged(seed) for seed in seeds), Counter())
+    sums = sum((judged(seed) for seed in seeds), Counter())
     naive = sum(judged(seed, naively=True)["lost"] > 0 for seed in seeds)
-    samples = {name: [float(found[name])] for name in ("lost", "twice", "loud")}
-    row = Row({"runs": found["runs"]}, {**samples, "lossy_naive_runs": [float(naive)]})
+    samples = {name: [float(sums[name])] for name in ("lost", "twice", "loud")}
+    row = Row({"runs": sums["runs"]}, {**samples, "lossy_naive_runs": [float(naive)]})
     return harness.result("bench_reconcile_model", [row], options)
 
 
@@ -330,9 +333,9 @@ def loading(options: Options) -> Result:
     server = import_module("benchmarks.reconcile_server")
     with server.running(server.orders, count) as url:
         table = [
-            Row({"what": what, "orders": f"{count:,}"}, _columns([measured(Task(what, count, url=url))]))
-            for what in ("socket", "dlt")
-            if what == "socket" or find_spec("dlt") is not None
+            Row({"what": kind, "orders": f"{count:,}"}, _columns([measured(Task(kind, count, url=url))]))
+            for kind in ("socket", "dlt")
+            if kind == "socket" or find_spec("dlt") is not None
         ]
     return harness.result("bench_reconcile_loaded", table, options, baseline={"what": "dlt"}, page_size=PAGE)
 
@@ -344,9 +347,9 @@ def comparing(options: Options) -> Result:
     with tempfile.TemporaryDirectory() as directory:
         planted = count // reconcile_files.RARE
         measured(reconcile_files.Comparing("write", directory, count))
-        for what in ("read", "diff"):
-            sample = measured(reconcile_files.Comparing(what, directory, planted))
-            table.append(Row({"what": what, "orders": f"{count:,}"}, _columns([sample])))
+        for kind in ("read", "diff"):
+            sample = measured(reconcile_files.Comparing(kind, directory, planted))
+            table.append(Row({"what": kind, "orders": f"{count:,}"}, _columns([sample])))
     return harness.result("bench_reconcile_diff", table, options, baseline={"what": "read"})
 
 
@@ -357,10 +360,10 @@ def sharing(options: Options) -> Result:
     make = partial(connect, count, latency)
     table = []
     server = import_module("benchmarks.reconcile_server")
-    with server.running(server.dask, 1) as one, server.running(server.dask, 2) as two:
+    with server.running(server.dask, 1) as one_worker, server.running(server.dask, 2) as two:
         executors = {
             "event loop": None,
-            "Dask, 1 worker": DaskExecutor(make, one, in_flight=8),
+            "Dask, 1 worker": DaskExecutor(make, one_worker, in_flight=8),
             "Dask, 2 workers": DaskExecutor(make, two, in_flight=8),
         }
         for name, executor in executors.items():
@@ -406,7 +409,7 @@ class Waiting:
 
 async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -> float:
     """Return the rows per second of a walk, from its first commit on: without what processes need to start."""
-    told: list[tuple[float, int]] = []
+    reports: list[tuple[float, int]] = []
     loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory() as out:
         async with make() as client:
@@ -416,9 +419,9 @@ async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -
                 accounts=["s0"],
                 out=out,
                 executor=executor,
-                progress=lambda progress: told.append((loop.time(), progress.rows)),
+                progress=lambda progress: reports.append((loop.time(), progress.rows)),
             )
-    (begun, before), (ended, rows) = told[0], told[-1]
+    (begun, before), (ended, rows) = reports[0], reports[-1]
     return (rows - before) / max(ended - begun, 0.001)
 
 
@@ -431,13 +434,13 @@ def main() -> None:
     line = harness.parser(__doc__)
     line.add_argument("--child", help=argparse.SUPPRESS)
     line.add_argument("--rows", type=int, default=MILLION, help="orders of all sellers (%(default)s)")
-    given = line.parse_args()
-    if given.child:
-        sys.stdout.buffer.write(msgspec.json.encode(child(msgspec.json.decode(given.child, type=Task))))
+    arguments = line.parse_args()
+    if arguments.child:
+        sys.stdout.buffer.write(msgspec.json.encode(child(msgspec.json.decode(arguments.child, type=Task))))
         return
-    options = harness.options(given)
+    options = harness.options(arguments)
     parts: dict[str, Callable[[Options], Result]] = {
-        "walk": partial(run, rows=given.rows),
+        "walk": partial(run, rows=arguments.rows),
         "waiting": waiting,
         "killed": killed,
         "model": model,
@@ -447,7 +450,7 @@ def main() -> None:
     }
     for name, part in parts.items():
         if not options.only or name in options.only:
-            harness.finish(part(options), given)
+            harness.finish(part(options), arguments)
 
 
 if __name__ == "__main__":

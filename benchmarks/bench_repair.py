@@ -63,11 +63,11 @@ def seconds(operation: str, body: bytes) -> float:
 
 def spoilt(page: bytes, member: str, malformed: Malformed) -> bytes:
     """Return *page*, each row of it *malformed*."""
-    found = json.loads(page)
-    for number, row in enumerate(found[member]):
+    content = json.loads(page)
+    for number, row in enumerate(content[member]):
         row.update(malformed(number))
-        found[member][number] = {name: value for name, value in row.items() if (name, value) != ("id", None)}
-    return json.dumps(found).encode()
+        content[member][number] = {name: value for name, value in row.items() if (name, value) != ("id", None)}
+    return json.dumps(content).encode()
 
 
 def main() -> None:

@@ -60,8 +60,8 @@ class Subject:
 
     def client(self, **settings: Any) -> PaymentsClient:
         """Return a client with *settings* beside the usual ones."""
-        given = {"access_token": payloads.TOKEN, "transport": self.transport, **settings}
-        return PaymentsClient(base_url=BASE_URL, **given)
+        options = {"access_token": payloads.TOKEN, "transport": self.transport, **settings}
+        return PaymentsClient(base_url=BASE_URL, **options)
 
     def through_call(self, client: PaymentsClient, operation: Operation[Any, Any] | None = None) -> Call:
         """Return the call through ``client.call``, with another declaration of the operation if one is given."""
@@ -125,8 +125,8 @@ def checked(subject: Subject) -> Call:
         if not 200 <= response.status < 300:
             raise RuntimeError(response.status)
         value, _ = decode(response.body)
-        if why := compare(body, path, value).mismatch:
-            raise RuntimeError(why)
+        if mismatch := compare(body, path, value).mismatch:
+            raise RuntimeError(mismatch)
         return value
 
     return call
@@ -307,8 +307,8 @@ def run(options: Options) -> Result:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

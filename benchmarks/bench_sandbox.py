@@ -75,14 +75,14 @@ def run(options: Options) -> Result:
             "start, with a file": partial(_run, partial(start, lambda: next(files))),
             "create, pay, refund": partial(_run, partial(lives_of_orders, lambda: None, lives)),
             "create, pay, refund, with a file": partial(_run, partial(lives_of_orders, lambda: next(files), lives)),
-            **{what: partial(process, code, environment) for what, code in _IMPORTS.items()},
+            **{name: partial(process, code, environment) for name, code in _IMPORTS.items()},
             FIRST_START: partial(first_start, environment),
         }
         if not options.only or set(options.only) & _REQUESTS:
             trials |= requests(stack, str(Path(folder, "served.sqlite")), 20 if options.quick else REQUESTS)
-        wanted = {what: once for what, once in trials.items() if not options.only or what in options.only}
+        chosen = {name: once for name, once in trials.items() if not options.only or name in options.only}
         with harness.on_core(harness.cores()[0]):
-            rows = harness.take_turns([Trial({"what": what}, once) for what, once in wanted.items()], options)
+            rows = harness.take_turns([Trial({"what": name}, once) for name, once in chosen.items()], options)
     return harness.result("bench_sandbox", rows, options, notes=[*ratios(rows)], orders=lives)
 
 
@@ -114,11 +114,11 @@ def first_start(environment: dict[str, str]) -> Mapping[str, float]:
 def ratios(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a line for each bar."""
     by_name = {row.key["what"]: row for row in rows}
-    for what, base, metric, most in BARS:
-        if what in by_name and base in by_name:
-            times = harness.ratio(by_name[what], by_name[base], metric)
+    for name, base, metric, most in BARS:
+        if name in by_name and base in by_name:
+            times = harness.ratio(by_name[name], by_name[base], metric)
             bar = "" if most is None else f" (bar {most}: {'holds' if times <= most else 'MISSED'})"
-            yield f"{what}: {times:.2f} times {base}, {metric.removesuffix('_ms')}{bar}"
+            yield f"{name}: {times:.2f} times {base}, {metric.removesuffix('_ms')}{bar}"
 
 
 def _run(measure: Callable[[], Awaitable[Mapping[str, float]]]) -> Mapping[str, float]:
@@ -146,9 +146,9 @@ async def start_empty() -> Mapping[str, float]:
     runner = web.AppRunner(web.Application(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found = watch.per(1)
+    values = watch.per(1)
     await runner.cleanup()
-    return found
+    return values
 
 
 async def start(db: Callable[[], str | None]) -> Mapping[str, float]:
@@ -187,8 +187,8 @@ async def _live(sandbox: Sandbox, client: PaymentsClient, number: int) -> None:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = harness.parser(__doc__).parse_args()
-    harness.finish(run(harness.options(given)), given)
+    arguments = harness.parser(__doc__).parse_args()
+    harness.finish(run(harness.options(arguments)), arguments)
 
 
 if __name__ == "__main__":

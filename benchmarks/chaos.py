@@ -46,28 +46,28 @@ RUN = 90.0
 
 def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, doubles: int) -> str:
     """Return what happened on each journal, all runs together."""
-    stores = list(dict.fromkeys(found.store for found in outcomes))
-    of = {store: [found for found in outcomes if found.store == store] for store in stores}
-    kills = {store: sum((found.kills for found in runs), Counter[str]()) for store, runs in of.items()}
+    stores = list(dict.fromkeys(outcome.store for outcome in outcomes))
+    of = {store: [outcome for outcome in outcomes if outcome.store == store] for store in stores}
+    kills = {store: sum((outcome.kills for outcome in runs), Counter[str]()) for store, runs in of.items()}
     names = list(dict.fromkeys(name for counted in kills.values() for name in counted))
     lines = [("", stores), ("---", ["--:"] * len(stores))]
     lines += [(f"killed: {name}", [f"{kills[store][name]:,}" for store in stores]) for name in names]
-    faults = {store: sum((Counter(found.faults) for found in runs), Counter[str]()) for store, runs in of.items()}
+    faults = {store: sum((Counter(outcome.faults) for outcome in runs), Counter[str]()) for store, runs in of.items()}
     lines += [
         (name, [f"{faults[store][name]:,}" for store in stores])
         for name in dict.fromkeys(name for counted in faults.values() for name in counted)
     ]
     counts = [
-        (f"tokens: {name}", [sum(found.ended[name] for found in of[store]) for store in stores]) for name in _ENDED
+        (f"tokens: {name}", [sum(outcome.ended[name] for outcome in of[store]) for store in stores]) for name in _ENDED
     ]
     counts += [
-        (f"callers told: {word}", [sum(found.told[name] for found in of[store]) for store in stores])
+        (f"callers told: {word}", [sum(outcome.told[name] for outcome in of[store]) for store in stores])
         for name, word in _TOLD.items()
     ]
-    counts += [("attempts", [sum(found.attempts for found in of[store]) for store in stores])]
-    counts += [("effects", [sum(found.effects for found in of[store]) for store in stores])]
+    counts += [("attempts", [sum(outcome.attempts for outcome in of[store]) for store in stores])]
+    counts += [("effects", [sum(outcome.effects for outcome in of[store]) for store in stores])]
     counts += [
-        (_RULES.get(rule, f"broken: {rule}"), [sum(found.broken[rule] for found in of[store]) for store in stores])
+        (_RULES.get(rule, f"broken: {rule}"), [sum(outcome.broken[rule] for outcome in of[store]) for store in stores])
         for rule in outcomes[0].broken
     ]
     lines += [(name, [f"{count:,}" for count in row]) for name, row in counts]
@@ -83,10 +83,10 @@ async def run(seed: int, minutes: float, sellers: int) -> tuple[list[Outcome], s
         seeds.append(seed + len(seeds))
         say(f"seed {seeds[-1]}")
         with tempfile.TemporaryDirectory() as folder:
-            found = await on_both(seeds[-1], RUN, Path(folder), count=sellers)
+            on_stores = await on_both(seeds[-1], RUN, Path(folder), count=sellers)
             doubles += await without_a_journal(seeds[-1], RUN / 6, Path(folder))
-        outcomes += found
-        if any(one.problems for one in found):
+        outcomes += on_stores
+        if any(outcome.problems for outcome in on_stores):
             break
     return outcomes, table(outcomes, seeds, (time.monotonic() - began) / 60, doubles)
 
@@ -99,14 +99,14 @@ def main() -> None:
     parser.add_argument("--sellers", type=int, default=200, help="one of them under two local names (default: 200)")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args()
-    outcomes, shown = asyncio.run(run(options.seed, options.minutes, options.sellers))
-    say(shown)
-    problems = [problem for found in outcomes for problem in found.problems]
+    outcomes, text = asyncio.run(run(options.seed, options.minutes, options.sellers))
+    say(text)
+    problems = [problem for outcome in outcomes for problem in outcome.problems]
     for problem in problems:
         say(problem)
     if options.write and not problems:
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(_MARKERS.sub(lambda found: found[1] + shown + found[2], page), encoding="utf-8")
+        PAGE.write_text(_MARKERS.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
     sys.exit(bool(problems))
 
 

@@ -207,8 +207,8 @@ def _calibrate(variant: Variant, options: Options) -> int:
     while True:
         elapsed = min(_wall(variant, count) for _ in range(3))
         if elapsed >= options.slice_ms / 4000:
-            wanted = round(count * options.slice_ms / 1000 / elapsed)
-            return max(1, wanted // variant.least) * variant.least
+            target = round(count * options.slice_ms / 1000 / elapsed)
+            return max(1, target // variant.least) * variant.least
         count *= 4
 
 
@@ -305,8 +305,8 @@ def compiled() -> Iterator[dict[str, str]]:
     So it is where a package was installed; in a tree, or with ``PYTHONDONTWRITEBYTECODE``, it may not be.
     """
     with tempfile.TemporaryDirectory() as folder:
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        yield {**kept, "PYTHONPYCACHEPREFIX": folder}
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        yield {**environment, "PYTHONPYCACHEPREFIX": folder}
 
 
 def machine() -> dict[str, str]:
@@ -339,13 +339,13 @@ def _cpu() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that are measured here, of those that are installed."""
-    found = {}
+    installed = {}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def result(
@@ -370,7 +370,7 @@ def result(
     )
 
 
-def pooled(found: Sequence[Result]) -> Result:
+def pooled(results: Sequence[Result]) -> Result:
     """Return the runs of a bench in several processes as one.
 
     Where a process has its code and its dicts in memory moves the price of a call by some tenths of a microsecond, for
@@ -378,30 +378,30 @@ def pooled(found: Sequence[Result]) -> Result:
     """
     rows = [
         Row(same[0].key, {metric: [s for row in same for s in row.samples[metric]] for metric in same[0].samples})
-        for same in zip(*(one.rows for one in found), strict=True)
+        for same in zip(*(run.rows for run in results), strict=True)
     ]
-    return msgspec.structs.replace(found[0], rows=rows, settings={**found[0].settings, "processes": len(found)})
+    return msgspec.structs.replace(results[0], rows=rows, settings={**results[0].settings, "processes": len(results)})
 
 
-def save(found: Result, folder: Path = RESULTS) -> Path:
-    """Write *found* as JSON, one file per bench; the newest run wins."""
+def save(outcome: Result, folder: Path = RESULTS) -> Path:
+    """Write *outcome* as JSON, one file per bench; the newest run wins."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{found.bench}.json"
+    path = folder / f"{outcome.bench}.json"
     rounded = msgspec.structs.replace(
-        found,
+        outcome,
         rows=[
             Row(row.key, {m: [float(f"{s:.5g}") for s in samples] for m, samples in row.samples.items()})
-            for row in found.rows
+            for row in outcome.rows
         ],
     )
     path.write_bytes(_one_row_per_line(rounded))
     return path
 
 
-def _one_row_per_line(found: Result) -> bytes:
+def _one_row_per_line(outcome: Result) -> bytes:
     # So that a checked-in result is small, and a diff of two shows which rows changed.
-    head = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(found, rows=[])), indent=1)
-    rows = b",\n  ".join(map(msgspec.json.encode, found.rows))
+    head = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(outcome, rows=[])), indent=1)
+    rows = b",\n  ".join(map(msgspec.json.encode, outcome.rows))
     return head.replace(b'"rows": []', b'"rows": [\n  ' + rows + b"\n ]", 1) + b"\n"
 
 
@@ -411,11 +411,11 @@ def load(bench: str, folder: Path = RESULTS) -> Result | None:
     return msgspec.json.decode(path.read_bytes(), type=Result) if path.exists() else None
 
 
-def finish(found: Result, arguments: argparse.Namespace) -> None:
-    """Print *found*, and keep it unless it is a quick run."""
+def finish(outcome: Result, arguments: argparse.Namespace) -> None:
+    """Print *outcome*, and keep it unless it is a quick run."""
     from benchmarks import tables  # noqa: PLC0415 - tables reads this module
 
-    sys.stdout.write(tables.page(found))
+    sys.stdout.write(tables.page(outcome))
     folder = arguments.out or (None if arguments.quick else RESULTS)
     if folder is not None:
-        sys.stdout.write(f"\n{save(found, folder)}\n")
+        sys.stdout.write(f"\n{save(outcome, folder)}\n")

@@ -59,8 +59,8 @@ def make(name: str, method: str, base_url: str) -> None:
     contestant = importlib.import_module(f"benchmarks.contestants.{name}")
 
     async def calls(number: int) -> None:
-        async with contestant.connect(Target(base_url)) as both:
-            call: Callable[[], Awaitable[object]] = both.get if method == "GET" else both.post
+        async with contestant.connect(Target(base_url)) as contestant_calls:
+            call: Callable[[], Awaitable[object]] = contestant_calls.get if method == "GET" else contestant_calls.post
             for _ in repeat(None, number):
                 await call()
 
@@ -88,11 +88,11 @@ def contestant_name(module: str) -> str:
     return name
 
 
-def above(counts: Result, kept: Result) -> list[str]:
+def above(counts: Result, baseline: Result) -> list[str]:
     """Return a sentence for each count that is more than 3 % higher than the kept one."""
     sentences = []
     for row in counts.rows:
-        [thousands], [before] = row.samples[METRIC], matching(kept.rows, row.key)[0].samples[METRIC]
+        [thousands], [before] = row.samples[METRIC], matching(baseline.rows, row.key)[0].samples[METRIC]
         if thousands > before * TOLERANCE:
             call = f"{row.key['contestant']}, {row.key['method']}"
             sentences.append(f"{call}: {thousands:.1f} thousand instructions, but {before:g} are kept")
@@ -115,8 +115,8 @@ def main() -> int:
     counts = counted(CHECKED if arguments.check else COUNTED)
     print(page(counts))
     if arguments.check:
-        kept = load("instructions")
-        sentences = ["there are no kept counts: run --keep"] if kept is None else above(counts, kept)
+        baseline = load("instructions")
+        sentences = ["there are no kept counts: run --keep"] if baseline is None else above(counts, baseline)
         print("\n".join(sentences))
         return 1 if sentences else 0
     if arguments.keep:

@@ -30,9 +30,9 @@ HEADERS = {"Date": "Tue, 14 Nov 2023 22:13:20 GMT", "Content-Type": "application
 def respond(request: Request) -> Response:
     """Create an order, and repeat what was asked for, as the platform does."""
     order = msgspec.json.decode(request.body)
-    kept = {name: order[name] for name in ("type", "total_amount", "external_reference")}
+    repeated = {name: order[name] for name in ("type", "total_amount", "external_reference")}
     payments = [{"id": "PAY1", **payment} for payment in order["transactions"]["payments"]]
-    created = {"id": "ORD1", "status": "created", **kept, "transactions": {"payments": payments}}
+    created = {"id": "ORD1", "status": "created", **repeated, "transactions": {"payments": payments}}
     return Response(201, HEADERS, msgspec.json.encode(created))
 
 

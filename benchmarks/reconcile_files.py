@@ -54,8 +54,8 @@ def write(directory: Path, count: int) -> None:
         "refunded": [Decimal(0)] * count,
         "created": moments,
     }
-    own = kinds()
-    book = pa.table({name: pa.array(column, own[name]) for name, column in table.items()})
+    types = kinds()
+    book = pa.table({name: pa.array(column, types[name]) for name, column in table.items()})
     parquet.write_table(book, directory / "book.parquet")
     wrong = [amount + 1 if i % RARE == 0 else amount for i, amount in enumerate(amounts)]
     order = sorted(range(count), key=lambda i: (names[i], references[i]))
@@ -74,7 +74,7 @@ def write(directory: Path, count: int) -> None:
         "updated": moments,
         "read_at": [milliseconds(BEGIN + 2 * SPAN)] * count,
     }
-    walked = pa.table({name: pa.array(column, own[name]) for name, column in columns.items()}).take(order)
+    walked = pa.table({name: pa.array(column, types[name]) for name, column in columns.items()}).take(order)
     step = -(-count // 20)
     for i in range(20):
         parquet.write_table(walked.slice(i * step, step), directory / f"part-{i:02}.parquet", compression="lz4")
@@ -82,17 +82,17 @@ def write(directory: Path, count: int) -> None:
 
 async def compare(directory: Path) -> int:
     """Return how many orders differ."""
-    own = directory / "own"
-    own.mkdir()
-    diff = Diff(own)
-    columns = await Book.parquet(directory / "book.parquet").load(diff.database, own)
+    folder = directory / "own"
+    folder.mkdir()
+    diff = Diff(folder)
+    columns = await Book.parquet(directory / "book.parquet").load(diff.database, folder)
     created = Window(milliseconds(BEGIN), milliseconds(BEGIN + SPAN))
     later = milliseconds(BEGIN + 2 * SPAN)
     parts = [directory / f"part-{i:02}.parquet" for i in range(SELLERS)]
     accounts = [f"shop-{i}" for i in range(SELLERS)]
-    known = {"settled": later, "oldest": 0, "doubtful": [], "accounts": accounts, "open_writes": []}
-    diff.compare(created, parts, [], columns=columns, **known)
-    sums = diff.finish(own / "differences.parquet", {})
+    settings = {"settled": later, "oldest": 0, "doubtful": [], "accounts": accounts, "open_writes": []}
+    diff.compare(created, parts, [], columns=columns, **settings)
+    sums = diff.finish(folder / "differences.parquet", {})
     diff.close()
     return sum(line.orders for line in sums if line.outcome is not None and line.outcome.is_difference)
 

@@ -36,8 +36,8 @@ def orders(connection: Connection, rows: int) -> None:
 
 async def _serve(connection: Connection, serving: Serving) -> None:
     async def response(request: web.Request) -> web.Response:
-        found = serving.find(str(request.url), request.headers["Authorization"])
-        return web.Response(body=found.body, headers={**found.headers, "Content-Type": "application/json"})
+        page = serving.find(str(request.url), request.headers["Authorization"])
+        return web.Response(body=page.body, headers={**page.headers, "Content-Type": "application/json"})
 
     app = web.Application()
     app.router.add_get("/merchant_orders/search", response)

@@ -50,11 +50,11 @@ def fixed() -> Respond:
     def respond(method: str, target: str) -> bytes:
         if (method, target) in exact:
             return exact[method, target]
-        folder, _, asked = target.rpartition("/")
-        found = with_id.get((method, folder + "/"))
-        if found is None:
+        folder, _, order_id = target.rpartition("/")
+        answer = with_id.get((method, folder + "/"))
+        if answer is None:
             return whole(404, b"{}")
-        return whole(found.status, found.body.replace(payloads.ASKED.encode(), asked.encode()))
+        return whole(answer.status, answer.body.replace(payloads.ASKED.encode(), order_id.encode()))
 
     return respond
 
@@ -137,10 +137,10 @@ def main() -> None:
     line.add_argument("--latency", type=float, default=0.0)
     line.add_argument("--rows", choices=["full", "small"], default=None)
     line.add_argument("--total", type=int, default=0)
-    given = line.parse_args()
-    respond = paged(given.rows, given.total) if given.rows else fixed()
-    sockets = [socket.socket(fileno=number) for number in given.sockets]
-    asyncio.run(serve(sockets, respond, given.latency, given.certificate))
+    arguments = line.parse_args()
+    respond = paged(arguments.rows, arguments.total) if arguments.rows else fixed()
+    sockets = [socket.socket(fileno=number) for number in arguments.sockets]
+    asyncio.run(serve(sockets, respond, arguments.latency, arguments.certificate))
 
 
 if __name__ == "__main__":

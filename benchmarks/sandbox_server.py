@@ -115,8 +115,8 @@ def _receive(connection: object) -> bytes:
     received = b""
     while part := connection.recv(65_536):
         received += part
-        head, found, body = received.partition(b"\r\n\r\n")
-        if found and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+        head, separator, body = received.partition(b"\r\n\r\n")
+        if separator and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
             if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
                 raise RuntimeError(received.decode())
             return body

@@ -217,5 +217,11 @@ def _location(response: FixedResponse) -> str:
 
 
 def _asyncio(listeners: Sequence[socket.socket], folder: Path | None = None) -> tuple[list[str], dict[str, str]]:
-    command = [sys.executable, "-m", "benchmarks.responses", "--sockets", *(str(one.fileno()) for one in listeners)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.responses",
+        "--sockets",
+        *(str(listener.fileno()) for listener in listeners),
+    ]
     return command + (["--certificate", str(folder / "server.pem")] if folder else []), {}

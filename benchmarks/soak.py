@@ -79,12 +79,12 @@ ALLOWED = {
 def growth(samples: Sequence[Sample]) -> list[str]:
     """Return what has grown from the first third of *samples* to the last, in words."""
     third = len(samples) // 3
-    found = []
+    grown = []
     for name, (share, besides) in ALLOWED.items():
         first, last = (median(getattr(sample, name) for sample in part) for part in (samples[:third], samples[-third:]))
         if last > first * (1 + share) + besides:
-            found.append(f"{name} grew from {first:,.0f} to {last:,.0f}")
-    return found
+            grown.append(f"{name} grew from {first:,.0f} to {last:,.0f}")
+    return grown
 
 
 def count() -> Sample:
@@ -129,10 +129,10 @@ class Soak:
 
     async def portion(self, calls: int) -> None:
         """Make *calls* calls, some at a time, and return when none is in flight."""
-        left = iter(range(calls))
+        remaining = iter(range(calls))
 
         async def work() -> None:
-            for _ in left:
+            for _ in remaining:
                 await self._call()
 
         async with asyncio.TaskGroup() as workers:
@@ -164,10 +164,10 @@ class Soak:
 
     async def _create(self) -> None:
         payments = TransactionsRequest(payments=[PaymentRequest(amount=AMOUNT)])
-        made = await self._client.orders.create(
+        order = await self._client.orders.create(
             OrderRequest(external_reference="soak", total_amount=AMOUNT, transactions=payments)
         )
-        self._orders = [*self._orders[-50:], made.id]
+        self._orders = [*self._orders[-50:], order.id]
 
     async def _cancelled(self) -> None:
         call = asyncio.create_task(self._create())
@@ -211,12 +211,12 @@ async def soak(calls: int, seed: int, leak: str) -> list[str]:
             for portion in range(1, PORTIONS + 1):
                 await work.portion(calls // PORTIONS)
                 samples.append(count())
-                made, seconds = portion * calls // PORTIONS, time.perf_counter() - began
-                print(f"{made:>9,} calls  {seconds:6.0f} s  {samples[-1]}", flush=True)
+                calls_made, seconds = portion * calls // PORTIONS, time.perf_counter() - began
+                print(f"{calls_made:>9,} calls  {seconds:6.0f} s  {samples[-1]}", flush=True)
         gc.collect()
     print(dict(work.outcomes.most_common()))
     await server.communicate(b"")  # With that its stdin is closed, and it ends.
-    return [*growth(samples[WARM:]), *{str(one.message) for one in warned}, *dict.fromkeys(unseen)]
+    return [*growth(samples[WARM:]), *{str(warning.message) for warning in warned}, *dict.fromkeys(unseen)]
 
 
 async def serve() -> None:
@@ -236,15 +236,15 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--leak", choices=["memory", "objects", "tasks", "descriptors", "warnings"], default="")
     options.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.serve:
+    arguments = options.parse_args()
+    if arguments.serve:
         asyncio.run(serve())
         return 0
     if not sys.flags.dev_mode:
         options.error("it needs Python's dev mode: python -X dev -m benchmarks.soak")
     # What the client logs of its retries, and dev mode of slow callbacks on a loaded machine, is no failure.
     logging.disable(logging.WARNING)
-    problems = asyncio.run(soak(given.calls, given.seed, given.leak))
+    problems = asyncio.run(soak(arguments.calls, arguments.seed, arguments.leak))
     print("\n".join(problems) or "nothing grew, and nothing was warned of")
     return 1 if problems else 0
 

@@ -58,44 +58,46 @@ METRICS: Mapping[str, tuple[str, int]] = {
 _HIDDEN = {"wall_us", "server_us", "load"}
 
 
-def page(found: Result) -> str:
+def page(result: Result) -> str:
     """Return the machine, the versions, the table and the notes."""
-    lines = [f"### {found.bench}", "", about(found), "", table(found)]
-    if found.notes:
-        lines += ["", *(f"- {note}" for note in found.notes)]
+    lines = [f"### {result.bench}", "", about(result), "", table(result)]
+    if result.notes:
+        lines += ["", *(f"- {note}" for note in result.notes)]
     return "\n".join(lines) + "\n"
 
 
-def about(found: Result) -> str:
+def about(result: Result) -> str:
     """Return one paragraph: when and on what the numbers were taken."""
-    where = found.machine
-    packages = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    load = f"load {where['load']} at the end; " if where.get("load") else ""
-    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if value not in (None, "", (), []))
+    machine = result.machine
+    packages = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    load = f"load {machine['load']} at the end; " if machine.get("load") else ""
+    settings = ", ".join(
+        f"{name} {value}" for name, value in result.settings.items() if value not in (None, "", (), [])
+    )
     return (
-        f"{found.started[:10]}; {where['cpu']}, {where['cores']} cores, {where['system']}; {where['python']}; "
+        f"{result.started[:10]}; {machine['cpu']}, {machine['cores']} cores, {machine['system']}; {machine['python']}; "
         f"{load}{packages}. Settings: {settings}. Median, with the quartiles in brackets."
     )
 
 
-def table(found: Result) -> str:
+def table(result: Result) -> str:
     """Return one line per row, with its ratio to the baseline within the same conditions."""
-    if not found.rows:
+    if not result.rows:
         return "(nothing was measured)"
-    names = list(dict.fromkeys(name for row in found.rows for name in row.key))
-    metrics = list(dict.fromkeys(metric for row in found.rows for metric in row.samples))
-    shown = [metric for metric in metrics if metric not in _HIDDEN]
-    heads = [*names, *(METRICS.get(metric, (metric, 2))[0] for metric in shown)]
+    names = list(dict.fromkeys(name for row in result.rows for name in row.key))
+    metrics = list(dict.fromkeys(metric for row in result.rows for metric in row.samples))
+    columns = [metric for metric in metrics if metric not in _HIDDEN]
+    heads = [*names, *(METRICS.get(metric, (metric, 2))[0] for metric in columns)]
     further = {head: cell for head, (needed, cell) in _FURTHER.items() if needed <= set(metrics)}
     heads += further
-    heads += [f"x {' '.join(map(str, found.baseline.values()))}"] if found.baseline else []
+    heads += [f"x {' '.join(map(str, result.baseline.values()))}"] if result.baseline else []
     lines = [_line(heads), _line(["---"] * len(names) + ["--:"] * (len(heads) - len(names)))]
-    for row in found.rows:
-        cells = [_number(row.samples.get(metric, ()), METRICS.get(metric, ("", 2))[1]) for metric in shown]
+    for row in result.rows:
+        cells = [_number(row.samples.get(metric, ()), METRICS.get(metric, ("", 2))[1]) for metric in columns]
         cells += [cell(row.samples) if _FURTHER[head][0] <= set(row.samples) else "" for head, cell in further.items()]
-        if found.baseline:
-            base = matching(found.rows, {**row.key, **found.baseline})
-            cells.append(f"{ratio(row, base[0], shown[0]):.2f}" if base and shown[0] in row.samples else "")
+        if result.baseline:
+            base = matching(result.rows, {**row.key, **result.baseline})
+            cells.append(f"{ratio(row, base[0], columns[0]):.2f}" if base and columns[0] in row.samples else "")
         lines.append(_line([*(str(row.key.get(name, "")) for name in names), *cells]))
     return "\n".join(lines)
 
@@ -123,33 +125,33 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def pivot(found: Result, down: str, across: Sequence[str], metric: str = "cpu_us") -> str:
+def pivot(result: Result, down: str, across: Sequence[str], metric: str = "cpu_us") -> str:
     """Return one line per value of the key's member *down*, and one column per combination of the members *across*.
 
     A cell has the median of *metric*, and in brackets its ratio to the baseline under the same conditions.
     """
-    lines = list(dict.fromkeys(row.key[down] for row in found.rows))
-    columns = list(dict.fromkeys(tuple(row.key[name] for name in across) for row in found.rows))
+    lines = list(dict.fromkeys(row.key[down] for row in result.rows))
+    columns = list(dict.fromkeys(tuple(row.key[name] for name in across) for row in result.rows))
     heads = [", ".join(f"{name} {value}" for name, value in zip(across, column, strict=True)) for column in columns]
     text = [_line([down, *heads]), _line(["---", *["--:"] * len(heads)])]
     for name in lines:
         cells = []
         for column in columns:
-            rows = matching(_under(found, across, column), {down: name})
-            cells.append(cell(rows[0], found, metric) if rows else "")
+            rows = matching(_under(result, across, column), {down: name})
+            cells.append(cell(rows[0], result, metric) if rows else "")
         text.append(_line([str(name), *cells]))
-    if "load" in found.rows[0].samples:
-        same = ([s for row in _under(found, across, column) for s in row.samples["load"]] for column in columns)
+    if "load" in result.rows[0].samples:
+        same = ([s for row in _under(result, across, column) for s in row.samples["load"]] for column in columns)
         text.append(_line(["load of the machine", *(f"{median(load):.1f}" for load in same)]))
     return "\n".join(text)
 
 
-def _under(found: Result, across: Sequence[str], column: Sequence[str | int]) -> list[Row]:
-    return matching(found.rows, dict(zip(across, column, strict=True)))
+def _under(result: Result, across: Sequence[str], column: Sequence[str | int]) -> list[Row]:
+    return matching(result.rows, dict(zip(across, column, strict=True)))
 
 
-def cell(row: Row, found: Result, metric: str) -> str:
+def cell(row: Row, result: Result, metric: str) -> str:
     """Return the median of *metric*, and in brackets its ratio to the baseline, if there is one."""
     value = f"{median(row.samples[metric]):,.{METRICS.get(metric, ('', 2))[1]}f}"
-    base = matching(found.rows, {**row.key, **found.baseline}) if found.baseline else []
+    base = matching(result.rows, {**row.key, **result.baseline}) if result.baseline else []
     return f"{value} ({ratio(row, base[0], metric):.2f})" if base else value

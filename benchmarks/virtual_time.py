@@ -45,9 +45,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[T]:
         """Call *func* at once: while a thread works, time would pass."""
         del executor
-        done: asyncio.Future[T] = self.create_future()
-        done.set_result(func())
-        return done
+        future: asyncio.Future[T] = self.create_future()
+        future.set_result(func())
+        return future
 
 
 class LoopClock(SystemClock):

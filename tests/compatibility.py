@@ -29,20 +29,20 @@ def breaks() -> dict[str, str]:
     logging.getLogger("griffe").setLevel(logging.CRITICAL)
     before = griffe.load_git("paymentsdk", ref=LAST, resolve_aliases=True, resolve_external=False)
     now = griffe.load("paymentsdk", search_paths=["."], resolve_aliases=True, resolve_external=False)
-    found = {}
-    for one in griffe.find_breaking_changes(before, now):
-        public = not any(part.startswith("_") for part in one.obj.path.split("."))
-        if public and not is_name_of_rest(one):
-            found[one.obj.path] = one.explain(griffe.ExplanationStyle.VERBOSE)
-    return found
+    breaking = {}
+    for breakage in griffe.find_breaking_changes(before, now):
+        public = not any(part.startswith("_") for part in breakage.obj.path.split("."))
+        if public and not is_name_of_rest(breakage):
+            breaking[breakage.obj.path] = breakage.explain(griffe.ExplanationStyle.VERBOSE)
+    return breaking
 
 
-def is_name_of_rest(one: griffe.Breakage) -> bool:
+def is_name_of_rest(breakage: griffe.Breakage) -> bool:
     """Whether `*rest` has another name and nothing more: nobody can pass it by name."""
-    rest = griffe.ParameterKind.var_positional
-    old, obj = one.old_value, one.obj
-    gone = isinstance(old, griffe.Parameter) and old.kind is rest
-    return gone and isinstance(obj, griffe.Function) and any(parameter.kind is rest for parameter in obj.parameters)
+    variadic = griffe.ParameterKind.var_positional
+    old, obj = breakage.old_value, breakage.obj
+    gone = isinstance(old, griffe.Parameter) and old.kind is variadic
+    return gone and isinstance(obj, griffe.Function) and any(parameter.kind is variadic for parameter in obj.parameters)
 
 
 def untold() -> dict[str, str]:
@@ -53,12 +53,12 @@ def untold() -> dict[str, str]:
         module, _, name = path.rpartition(".")
         return any(f"| `{module}` |" in line and f"`{name}`" in line for line in page.splitlines())
 
-    def told(path: str) -> bool:
+    def is_told(path: str) -> bool:
         above = path.rpartition(".")[0]
         full = any(text in page for text in (f"`{path}`", f"`{path}.", f"| `{above}` | `paymentsdk."))
         return full or in_table(path) or in_table(above)
 
-    return {path: text for path, text in breaks().items() if not told(path)}
+    return {path: text for path, text in breaks().items() if not is_told(path)}
 
 
 if __name__ == "__main__":

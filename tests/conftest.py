@@ -120,8 +120,8 @@ async def nothing_left_behind() -> AsyncIterator[None]:
     """
     tasks, sockets = asyncio.all_tasks(), network_sockets()
     yield
-    if left := await new_tasks(tasks):
-        pytest.fail("tasks left behind:\n" + "\n".join(map(repr, left)), pytrace=False)
+    if remaining := await new_tasks(tasks):
+        pytest.fail("tasks left behind:\n" + "\n".join(map(repr, remaining)), pytrace=False)
     if ends := await new_sockets(sockets):
         pytest.fail("sockets left open:\n" + "\n".join(ends), pytrace=False)
 
@@ -137,26 +137,26 @@ async def new_sockets(before: dict[int, str]) -> list[str]:
     """Return the ends of the sockets that are open now, stay open, and are not in *before*."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GRACE
-    while left := [ends for inode, ends in network_sockets().items() if inode not in before]:
+    while opened := [ends for inode, ends in network_sockets().items() if inode not in before]:
         if loop.time() > deadline:
             break
         await asyncio.sleep(0.01)
-    return left
+    return opened
 
 
 def network_sockets() -> dict[int, str]:
     """Return the network sockets that this process has open: the inode of each, and its two ends."""
-    found = {}
+    sockets = {}
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         try:
             status = os.fstat(int(entry.name))
             if stat.S_ISSOCK(status.st_mode):
                 with socket.socket(fileno=os.dup(int(entry.name))) as twin:
                     if twin.family in (socket.AF_INET, socket.AF_INET6):
-                        found[status.st_ino] = ends_of(twin)
+                        sockets[status.st_ino] = ends_of(twin)
         except OSError:  # Closed since it was listed.
             continue
-    return found
+    return sockets
 
 
 def ends_of(connection: socket.socket) -> str:
@@ -252,12 +252,12 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Take a defence away, if this run is a control, and say whether it is."""
     mark = getattr(request, "param", None)
     if mark is not None:
-        name, *given = mark.args
+        name, *replacements = mark.args
         original = resolve_name(name)
-        [replacement] = given or [mark.kwargs["around"](original)]
-        if why := misfit(original, replacement):
+        [replacement] = replacements or [mark.kwargs["around"](original)]
+        if problem := misfit(original, replacement):
             pytest.fail(
-                f"the control of {name} is stale, as its replacement cannot be called alike: {why}", pytrace=False
+                f"the control of {name} is stale, as its replacement cannot be called alike: {problem}", pytrace=False
             )
         monkeypatch.setattr(name, replacement)
     return mark is not None
@@ -270,10 +270,10 @@ def misfit(original: object, replacement: object) -> str:
     parameters = inspect.signature(original).parameters.values()
     needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
     try:
-        for given in (parameters, needed):
+        for arguments in (parameters, needed):
             inspect.signature(replacement).bind(
-                *[one for one in given if one.kind <= one.VAR_POSITIONAL],
-                **{one.name: one for one in given if one.kind >= one.KEYWORD_ONLY},
+                *[parameter for parameter in arguments if parameter.kind <= parameter.VAR_POSITIONAL],
+                **{parameter.name: parameter for parameter in arguments if parameter.kind >= parameter.KEYWORD_ONLY},
             )
     except TypeError as error:
         return str(error)

@@ -82,12 +82,12 @@ Functions: TypeAlias = "dict[tuple[str, str, int], list[FunctionType]]"
 
 SWAPS = dict(
     pair
-    for one, other in [
+    for operator, opposite in [
         *[(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)],
         *[(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitOr, ast.BitAnd), (ast.And, ast.Or), (ast.Pow, ast.Mod)],
         (ast.Continue, ast.Break),
     ]
-    for pair in [(one, other), (other, one)]
+    for pair in [(operator, opposite), (opposite, operator)]
 )
 DELETED = ast.Assign | ast.AugAssign | ast.Delete | ast.Expr | ast.Raise
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -173,8 +173,8 @@ def sites(
             within = node if isinstance(node, ast.stmt) else statement
             if (new := changed(node, field)) is not None and within is not None:
                 yield Site(inside, name, within, owner, field, index, new)
-            named = inside is None and isinstance(node, FUNCTION | ast.ClassDef)
-            yield from sites(node, within, inside, f"{name}.{node.name}".lstrip(".") if named else name)
+            is_named = inside is None and isinstance(node, FUNCTION | ast.ClassDef)
+            yield from sites(node, within, inside, f"{name}.{node.name}".lstrip(".") if is_named else name)
 
 
 def is_idle(node: ast.AST) -> bool:
@@ -193,7 +193,7 @@ def is_idle(node: ast.AST) -> bool:
 def mutants_of(path: Path, lines: set[int] | None) -> Iterator[Mutant]:
     """Yield the mutants of a file, or of some of its *lines*."""
     tree = ast.parse(path.read_text())
-    shown = str(path.relative_to(ROOT))
+    relative = str(path.relative_to(ROOT))
     for number, site in enumerate(sites(tree)):
         statement, function = site.statement, site.function
         # Of a compound statement the lines until its body.
@@ -212,7 +212,7 @@ def mutants_of(path: Path, lines: set[int] | None) -> Iterator[Mutant]:
             first = min(part.lineno for part in [function, *function.decorator_list]) if function else 0
             held = (site.name, first) if function else None
             around = range(first, (function.end_lineno or 0) + 1) if function else range(0)
-            yield Mutant(str(path), number, line, last, held, around, f"{shown} {site.name}: {text}")
+            yield Mutant(str(path), number, line, last, held, around, f"{relative} {site.name}: {text}")
 
 
 def mutated(mutant: Mutant) -> CodeType:
@@ -225,9 +225,9 @@ def mutated(mutant: Mutant) -> CodeType:
 def codes(code: CodeType) -> Iterator[CodeType]:
     """Yield *code*, and all that is in it."""
     yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from codes(inner)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
 
 
 class Trial:
@@ -274,9 +274,9 @@ class Trial:
         self.learn(session.items)
         items = {item.nodeid: item for item in session.items if item.nodeid not in self.failed}
         functions: dict[tuple[str, str, int], list[FunctionType]] = {}
-        for one in gc.get_objects():
-            if isinstance(one, FunctionType):
-                functions.setdefault(place(one.__code__), []).append(one)
+        for function in gc.get_objects():
+            if isinstance(function, FunctionType):
+                functions.setdefault(place(function.__code__), []).append(function)
         gc.freeze()
         running: dict[int, Mutant] = {}
         for number, mutant in enumerate(self.mutants, 1):
@@ -338,8 +338,8 @@ class Trial:
                 self.now.write_text(f"{self.now.read_text()}: {error!r}")
             os._exit(error is not None)  # To go on would remove the folder, which the other forks still need.
 
-    def chosen(self, mutant: Mutant, known: Collection[str]) -> list[str]:
-        """Return those of the *known* tests that there is time for.
+    def chosen(self, mutant: Mutant, candidates: Collection[str]) -> list[str]:
+        """Return those of the *candidates* tests that there is time for.
 
         First those that run the statement of *mutant*, then those that run something of its function: some versions of
         Python do not trace what a coroutine does after an error was thrown into it.
@@ -349,7 +349,7 @@ class Trial:
         chosen: list[str] = []
         for nearby in (lines, mutant.around):
             tests = {test for line in nearby for test in runners.get(line, ())}
-            chosen += self.ranked(tests.intersection(known).difference(chosen))
+            chosen += self.ranked(tests.intersection(candidates).difference(chosen))
         spent = accumulate(self.seconds[test] for test in chosen)
         longest = LONGEST if mutant.function else LONGEST_ELSEWHERE
         return [test for test, seconds in zip(chosen, spent, strict=True) if seconds < longest]
@@ -373,7 +373,7 @@ class Trial:
         self.failed.clear()
         code = mutated(mutant)
         try:
-            new = {place(one): one for one in codes(code)}[mutant.path, *mutant.function]
+            new = {place(nested): nested for nested in codes(code)}[mutant.path, *mutant.function]
             for function in functions[place(new)]:
                 function.__code__ = new
         except (KeyError, TypeError, ValueError):  # It is in no function, or takes away what an inner function needs.
@@ -427,13 +427,13 @@ def silence() -> None:
 def changed_lines(since: str) -> dict[Path, set[int]]:
     """Return the lines of the package that differ from the revision *since*, or from where both began."""
     command = ["git", "diff", "-U0", "--merge-base", since, "--", "paymentsdk/*.py"]
-    found: dict[Path, set[int]] = {}
+    lines_of: dict[Path, set[int]] = {}
     for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
         if line.startswith("+++ "):
-            lines = found.setdefault(ROOT / line.removeprefix("+++ b/"), set())
+            lines = lines_of.setdefault(ROOT / line.removeprefix("+++ b/"), set())
         elif hunk := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
             lines.update(range(int(hunk[1]), int(hunk[1]) + int(hunk[2] or 1)))
-    return {path: lines for path, lines in found.items() if path.exists()}
+    return {path: lines for path, lines in lines_of.items() if path.exists()}
 
 
 def main() -> int:
@@ -446,8 +446,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="another seed draws others (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="forks at once (%(default)s)")
     options = parser.parse_args()
-    given = [path.resolve() for path in options.paths]
-    chosen: dict[Path, set[int] | None] = {one: None for path in given for one in sorted(path.rglob("*.py")) or [path]}
+    paths = [path.resolve() for path in options.paths]
+    chosen: dict[Path, set[int] | None] = {
+        file: None for path in paths for file in sorted(path.rglob("*.py")) or [path]
+    }
     chosen = chosen or {**changed_lines(options.since)}
     mutants = [mutant for path, lines in chosen.items() for mutant in mutants_of(path, lines)]
     if options.sample is not None:

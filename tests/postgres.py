@@ -39,19 +39,19 @@ class Server:
         )
         self._run("pg_ctl", "start", "--wait", f"--log={self._log}", f"--options={options}")
 
-    def stop(self, how: str = "fast") -> None:
+    def stop(self, mode: str = "fast") -> None:
         """Stop it; `immediate` is a crash."""
-        self._run("pg_ctl", "stop", "--wait", f"--mode={how}")
+        self._run("pg_ctl", "stop", "--wait", f"--mode={mode}")
 
     def _run(self, program: str, *options: str) -> None:
         assert BIN is not None
         command = [str(BIN / program), "-D", str(self._data), *options]
-        done = subprocess.run(
+        process = subprocess.run(
             command, check=False, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **_user()
         )
-        if done.returncode:
+        if process.returncode:
             log = self._log.read_text() if self._log.exists() else ""
-            raise RuntimeError(f"{program} failed: {done.stderr.decode()}{log[-2000:]}")
+            raise RuntimeError(f"{program} failed: {process.stderr.decode()}{log[-2000:]}")
 
     def dsn(self, schema: str = "public") -> str:
         """Return an address of it; what connects there makes its tables in *schema*."""

@@ -35,8 +35,8 @@ RESOURCES = {
 
 def client(**settings: object) -> PaymentsClient:
     """A client that finds an order."""
-    given = {"access_token": "token", "base_url": "https://x", "transport": MemoryTransport(lambda request: ORDER)}
-    return PaymentsClient(**{**given, **settings})
+    options = {"access_token": "token", "base_url": "https://x", "transport": MemoryTransport(lambda request: ORDER)}
+    return PaymentsClient(**{**options, **settings})
 
 
 def transport_of(client: PaymentsClient) -> MemoryTransport:
@@ -61,10 +61,10 @@ def transport_of(client: PaymentsClient) -> MemoryTransport:
 )
 async def test_the_address_of_the_platform(base_url: str, url: str) -> None:
     """An address may have a port and a path, with a slash at its end or without."""
-    async with client(base_url=base_url) as one:
-        await one.orders.get("ORD1")
+    async with client(base_url=base_url) as sdk:
+        await sdk.orders.get("ORD1")
 
-    assert [url] == [request.url for request in transport_of(one).requests]
+    assert [url] == [request.url for request in transport_of(sdk).requests]
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ async def test_a_client_from_the_environment(environment) -> None:
     """Address, token and application come from variables."""
     environment(**VARIABLES)
 
-    async with PaymentsClient.from_env(transport=MemoryTransport([ORDER])) as one:
-        await one.orders.get("ORD1")
+    async with PaymentsClient.from_env(transport=MemoryTransport([ORDER])) as sdk:
+        await sdk.orders.get("ORD1")
 
-    [request] = transport_of(one).requests
+    [request] = transport_of(sdk).requests
     assert ("https://from-env/v1/orders/ORD1", "Bearer token-from-env") == (
         request.url,
         request.headers["Authorization"],
@@ -190,10 +190,10 @@ async def test_only_the_address_is_needed(environment) -> None:
     """Without a token the client can obtain one; an empty variable is as good as none."""
     environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "https://x"})
 
-    one = PaymentsClient.from_env(transport=MemoryTransport())
+    sdk = PaymentsClient.from_env(transport=MemoryTransport())
 
     with pytest.raises(RequestInvalid, match="access_token"):
-        await one.orders.get("ORD1")
+        await sdk.orders.get("ORD1")
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ async def test_the_transport_of_the_environment(environment, name: str) -> None:
     """`PAYMENTSDK_TRANSPORT` chooses between our transports; without it, it is the one on aiohttp."""
     async with FaultServer(always(http(200, ORDER.body))) as server:
         environment(**{**VARIABLES, "PAYMENTSDK_BASE_URL": server.url("").rstrip("/"), "PAYMENTSDK_TRANSPORT": name})
-        async with PaymentsClient.from_env() as one:
-            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(one._engine.runtime.transport)
-            await one.orders.get("ORD1")
+        async with PaymentsClient.from_env() as sdk:
+            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(sdk._engine.runtime.transport)
+            await sdk.orders.get("ORD1")
 
 
 def test_a_transport_that_does_not_exist(environment) -> None:
@@ -238,8 +238,8 @@ async def test_options_beside_the_environment(environment) -> None:
     environment(**VARIABLES)
     transport = MemoryTransport(lambda request: ORDER)
 
-    one = PaymentsClient.from_env(transport=transport, auth=StaticToken("another"), headers={"X-Tag": "a"})
-    await one.orders.get("ORD1")
+    sdk = PaymentsClient.from_env(transport=transport, auth=StaticToken("another"), headers={"X-Tag": "a"})
+    await sdk.orders.get("ORD1")
 
     assert ("Bearer another", "a") == (
         transport.requests[0].headers["Authorization"],
@@ -263,10 +263,10 @@ async def test_options_beside_the_environment(environment) -> None:
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
     """What cannot do its part is rejected where it is given, and not at the first write as one in doubt."""
-    given = {"access_token": None if name == "auth" else "token", "base_url": "https://x", name: value}
+    options = {"access_token": None if name == "auth" else "token", "base_url": "https://x", name: value}
 
     with pytest.raises(RequestInvalid) as refused:
-        PaymentsClient(**given)
+        PaymentsClient(**options)
 
     assert (name, reason) == (refused.value.path, refused.value.reason)
 
@@ -308,22 +308,22 @@ def test_the_transport_unless_given() -> None:
 
 def test_every_resource_is_there_once() -> None:
     """Each namespace is made when it is first asked for, and is the same from then on; a copy has its own."""
-    one = client()
-    copy = one.with_options(timeout=Timeout(total=5))
+    sdk = client()
+    copy = sdk.with_options(timeout=Timeout(total=5))
 
     assert RESOURCES == {name for name in dir(PaymentsClient) if name in RESOURCES}
     for name in RESOURCES:
-        assert getattr(one, name) is getattr(one, name) is not getattr(copy, name)
-    assert (Orders, OAuth) == (type(one.orders), type(one.oauth))
+        assert getattr(sdk, name) is getattr(sdk, name) is not getattr(copy, name)
+    assert (Orders, OAuth) == (type(sdk.orders), type(sdk.oauth))
 
 
 async def test_a_copy_has_an_observer_of_its_own() -> None:
     """The attempts of a copy are told to its own observer, those of the original to the original's."""
     ours, theirs = [], []
-    one = client(observers=of_attempts(ours.append))
-    copy = one.with_options(observers=of_attempts(theirs.append))
+    sdk = client(observers=of_attempts(ours.append))
+    copy = sdk.with_options(observers=of_attempts(theirs.append))
 
-    for caller in (copy, one, one):
+    for caller in (copy, sdk, sdk):
         await caller.orders.get("ORD1")
 
     assert (2, 1) == (len(ours), len(theirs))
@@ -331,10 +331,10 @@ async def test_a_copy_has_an_observer_of_its_own() -> None:
 
 def test_options_that_are_not_given_stay() -> None:
     """A copy of a copy has the options of both, and the original none of them."""
-    one = client(strict=True)
+    sdk = client(strict=True)
     policy, bounds = RetryPolicy(attempts=2), Timeout(total=5)
 
-    copy = one.with_options(retry=policy).with_options(timeout=bounds, idempotency_key="k-1", headers={"X-Tag": "a"})
+    copy = sdk.with_options(retry=policy).with_options(timeout=bounds, idempotency_key="k-1", headers={"X-Tag": "a"})
 
     settings = copy._engine.settings
     assert (policy, bounds, "k-1", True) == (
@@ -345,9 +345,9 @@ def test_options_that_are_not_given_stay() -> None:
     )
     assert "a" == settings.headers["X-Tag"]
     assert (RetryPolicy(), Timeout(), None) == (
-        one._engine.settings.retry,
-        one._engine.settings.timeout,
-        one._engine.settings.idempotency_key,
+        sdk._engine.settings.retry,
+        sdk._engine.settings.timeout,
+        sdk._engine.settings.idempotency_key,
     )
     assert not copy.with_options(strict=False)._engine.settings.strict
 
@@ -381,11 +381,11 @@ class ShopClient(PaymentsClient):
 async def test_a_copy_of_a_subclass_is_whole() -> None:
     """A copy has the values of a subclass, and its computed resources call with the options of the copy."""
     transport = MemoryTransport(lambda request: ORDER)
-    one = ShopClient("token", base_url="https://x", transport=transport, till="7")
-    assert [one.tills, one.orders]
+    sdk = ShopClient("token", base_url="https://x", transport=transport, till="7")
+    assert [sdk.tills, sdk.orders]
 
-    copy = one.with_options(access_token="other")
-    for orders in (copy.tills, copy.orders, one.tills):
+    copy = sdk.with_options(access_token="other")
+    for orders in (copy.tills, copy.orders, sdk.tills):
         await orders.get("ORD1")
 
     assert "7" == copy.till
@@ -397,11 +397,11 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
 async def test_a_resource_in_an_attribute_is_not_copied() -> None:
     """It would charge the seller of the original: a copy for another seller has it not at all."""
     transport = MemoryTransport(lambda request: ORDER)
-    one = ShopClient("token", base_url="https://x", transport=transport, till="7")
+    sdk = ShopClient("token", base_url="https://x", transport=transport, till="7")
 
     with pytest.raises(AttributeError, match="counters"):
-        await one.with_options(access_token="other").counters.get("ORD1")
-    await one.counters.get("ORD1")
+        await sdk.with_options(access_token="other").counters.get("ORD1")
+    await sdk.counters.get("ORD1")
 
     assert ["Bearer token"] == [request.headers["Authorization"] for request in transport.requests]
 
@@ -414,61 +414,61 @@ def test_an_attribute_that_may_not_be_set_is_copied() -> None:
         def till(self) -> object:
             return vars(self)["till"]
 
-    one = Guarded(base_url="https://x")
-    vars(one)["till"] = "7"
+    sdk = Guarded(base_url="https://x")
+    vars(sdk)["till"] = "7"
 
-    assert "7" == one.with_options(strict=True).till
+    assert "7" == sdk.with_options(strict=True).till
 
 
-@pytest.mark.parametrize("way", ["async with", "aclose"])
-async def test_a_closed_client_says_so(way: str) -> None:
+@pytest.mark.parametrize("manner", ["async with", "aclose"])
+async def test_a_closed_client_says_so(manner: str) -> None:
     """After `async with`, or `aclose`, every call is rejected in the client's own words, and so are its copies'."""
-    one = client()
-    copy = one.with_options(access_token="other")
-    if way == "async with":
-        async with one:
+    sdk = client()
+    copy = sdk.with_options(access_token="other")
+    if manner == "async with":
+        async with sdk:
             pass
     else:
-        await one.aclose()
-        await one.aclose()
+        await sdk.aclose()
+        await sdk.aclose()
 
-    for closed in (one, copy):
+    for closed in (sdk, copy):
         with pytest.raises(ClientClosed, match="the client is closed"):
             await closed.orders.get("ORD1")
-    assert transport_of(one).closed
-    assert "<PaymentsClient https://x (closed)>" == repr(one)
+    assert transport_of(sdk).closed
+    assert "<PaymentsClient https://x (closed)>" == repr(sdk)
 
 
 async def test_closing_a_copy_closes_nothing() -> None:
     """The connections belong to the client that opened them."""
-    async with client() as one:
-        async with one.with_options(access_token="other") as copy:
+    async with client() as sdk:
+        async with sdk.with_options(access_token="other") as copy:
             await copy.orders.get("ORD1")
 
-        assert "ORD1" == (await one.orders.get("ORD1")).id
+        assert "ORD1" == (await sdk.orders.get("ORD1")).id
 
 
 def test_a_client_can_be_made_without_a_loop() -> None:
     """Making a client touches no loop: it belongs to the one that it is first used on."""
-    one = client()
+    sdk = client()
 
-    assert one._engine.runtime.loop is None
-    assert "ORD1" == asyncio.run(one.orders.get("ORD1")).id
+    assert sdk._engine.runtime.loop is None
+    assert "ORD1" == asyncio.run(sdk.orders.get("ORD1")).id
 
 
 def test_a_client_is_closed_on_its_own_loop() -> None:
     """Whoever closes it from another one, while its own still runs, is told so, and has closed nothing."""
-    one = client()
+    sdk = client()
 
     async def elsewhere() -> None:
         with pytest.raises(ClientClosed, match="close it there"):
-            await one.aclose()
+            await sdk.aclose()
 
     async def main() -> None:
-        await one.orders.get("ORD1")
+        await sdk.orders.get("ORD1")
         await asyncio.to_thread(asyncio.run, elsewhere())
-        assert "ORD1" == (await one.orders.get("ORD1")).id
+        assert "ORD1" == (await sdk.orders.get("ORD1")).id
 
     asyncio.run(main())
-    asyncio.run(one.aclose())
-    assert transport_of(one).closed
+    asyncio.run(sdk.aclose())
+    assert transport_of(sdk).closed

@@ -13,8 +13,8 @@ def test_the_name_of_the_rest_is_no_break() -> None:
     """`*rest` may have another name, since nobody can pass it by name; that it is gone is a break."""
     before = griffe.visit("api", None, "def renamed(*answers): ...\ndef removed(*answers): ...\n")
     now = griffe.visit("api", None, "def renamed(*replies): ...\ndef removed(): ...\n")
-    found = {one.obj.path: is_name_of_rest(one) for one in griffe.find_breaking_changes(before, now)}
-    assert found == {"api.renamed": True, "api.removed": False}
+    verdicts = {breakage.obj.path: is_name_of_rest(breakage) for breakage in griffe.find_breaking_changes(before, now)}
+    assert verdicts == {"api.renamed": True, "api.removed": False}
 
 
 def test_a_copy_without_the_history_says_what_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:

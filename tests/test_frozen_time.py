@@ -45,9 +45,9 @@ def now() -> dt.datetime:
 @use
 async def find_an_order_by_its_date() -> None:
     """Search by frozen moments, also certified, and reconcile a frozen day."""
-    price, made = Decimal("10.50"), now() - HOUR / 2
+    price, created = Decimal("10.50"), now() - HOUR / 2
     async with (
-        Sandbox(frozen_at=made) as sandbox,
+        Sandbox(frozen_at=created) as sandbox,
         PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
     ):
         payments = TransactionsRequest(payments=[PaymentRequest(amount=price)])
@@ -58,7 +58,7 @@ async def find_an_order_by_its_date() -> None:
         [row] = await client.merchant_orders.search(**window).collect()
         sandbox.clock.advance(5 * HOUR)
         [again] = await client.merchant_orders.search(**window, certify=True).collect()
-        book = Book.rows([{"reference": "A-1", "order_id": order.id, "paid": price, "created": made}])
+        book = Book.rows([{"reference": "A-1", "order_id": order.id, "paid": price, "created": created}])
         with tempfile.TemporaryDirectory() as out:
             report = await reconcile(book, client, created=(now() - HOUR, now()), out=out)
 
@@ -125,9 +125,9 @@ async def keep_a_moment_in_the_sandbox() -> None:
 def test_a_program_may_freeze_its_time(name: str) -> None:
     """With freezegun, nothing fails that works without it."""
     command = [sys.executable, "-W", "error", "-m", "tests.test_frozen_time", name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (0, "") == (process.returncode, process.stderr)
 
 
 if __name__ == "__main__":

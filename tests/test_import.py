@@ -51,8 +51,8 @@ def report(module: str) -> dict[str, object]:
     # A coverage tool that starts in every process would be counted as ours.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))}
     command = [sys.executable, "-B", "-c", REPORT.format(module=module)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(process.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,12 @@ def test_the_report_sees_what_it_is_there_to_see() -> None:
     """A module that imports and touches a lot is reported: the checks above can fail."""
     handler = "logging.getLogger('paymentsdk.loud').addHandler(logging.StreamHandler())"
     decoder = "[operation.decoder for operation in paymentsdk.OPERATIONS.values()]"
-    seen = report(f"aiohttp.web, paymentsdk, sqlite3; sqlite3.connect(':memory:'); {handler}; {decoder}")
+    effects = report(f"aiohttp.web, paymentsdk, sqlite3; sqlite3.connect(':memory:'); {handler}; {decoder}")
 
-    assert {"aiohttp", "sqlite3"} <= DEFERRED.intersection(seen["modules"])
-    assert "sqlite3.connect" in seen["touched"]
-    assert "StreamHandler" in seen["handlers"]
-    assert "orders.create" in seen["compiled"]
+    assert {"aiohttp", "sqlite3"} <= DEFERRED.intersection(effects["modules"])
+    assert "sqlite3.connect" in effects["touched"]
+    assert "StreamHandler" in effects["handlers"]
+    assert "orders.create" in effects["compiled"]
 
 
 def test_type_information_is_shipped() -> None:

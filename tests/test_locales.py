@@ -38,16 +38,16 @@ def test_no_locale_matters(tmp_path: Path, name: str) -> None:
         if shutil.which("localedef") is None:
             pytest.skip("needs localedef")
         command = ["localedef", "-i", LOCALES[name], "-f", "UTF-8", str(tmp_path / name)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        compiled = subprocess.run(command, capture_output=True, text=True, check=False)
         if not (tmp_path / name).exists():
-            pytest.skip(f"needs the sources of locales: {made.stderr}")
+            pytest.skip(f"needs the sources of locales: {compiled.stderr}")
     environment = {**os.environ, "LC_ALL": name, "LOCPATH": str(tmp_path)}
     command = [sys.executable, "-m", "tests.test_locales", str(tmp_path), name]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8", check=False, timeout=100
     )
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (0, "") == (process.returncode, process.stderr)
 
 
 async def name_preferences(folder: Path) -> None:
@@ -69,9 +69,9 @@ async def name_preferences(folder: Path) -> None:
         transport=MemoryTransport(make),
         flow=FlowControl(share=RateShare(folder / "rates.db", 1000)),
     ) as client:
-        made = await asyncio.gather(*(client.preferences.create(preference, once="p") for _ in range(3)))
+        preferences = await asyncio.gather(*(client.preferences.create(preference, once="p") for _ in range(3)))
 
-    assert 1 == len({preference.id for preference in made}) == len(posts)
+    assert 1 == len({preference.id for preference in preferences}) == len(posts)
 
 
 async def restart_a_sandbox(folder: Path) -> None:

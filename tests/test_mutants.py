@@ -21,7 +21,7 @@ def mutate(tests: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("test", "told"),
+    ("test", "message"),
     [
         ("import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGKILL)", "ended with -9 at "),
         ("import os\ndef test_it(): os._exit(0)", "ended with 0 at "),
@@ -30,16 +30,16 @@ def mutate(tests: Path) -> subprocess.CompletedProcess[str]:
     ],
     ids=["killed", "ended", "interrupted", "not collected"],
 )
-def test_tests_that_could_not_be_run_give_no_score(tmp_path: Path, test: str, told: str):
+def test_tests_that_could_not_be_run_give_no_score(tmp_path: Path, test: str, message: str):
     """A fork that dies while it learns which test runs which line takes its tests along: all mutants would survive."""
     file = tmp_path / "test_it.py"
     file.write_text(test)
 
-    done = mutate(file)
+    process = mutate(file)
 
-    assert done.returncode == 3
-    assert told in done.stdout + done.stderr
-    assert "the goal is" not in done.stdout
+    assert process.returncode == 3
+    assert message in process.stdout + process.stderr
+    assert "the goal is" not in process.stdout
 
 
 def test_a_mutant_that_no_test_notices_fails_the_run(tmp_path: Path):
@@ -47,11 +47,11 @@ def test_a_mutant_that_no_test_notices_fails_the_run(tmp_path: Path):
     file = tmp_path / "test_it.py"
     file.write_text("def test_it(): assert True")
 
-    done = mutate(file)
+    process = mutate(file)
 
-    assert done.returncode == 1
-    assert "survives:" in done.stdout
-    assert "tests notice 0.0 %" in done.stdout
+    assert process.returncode == 1
+    assert "survives:" in process.stdout
+    assert "tests notice 0.0 %" in process.stdout
 
 
 def test_a_mutant_is_tried_with_what_runs_its_line_and_then_with_what_runs_its_function():

@@ -69,8 +69,8 @@ def annotation(value: object) -> str:
     if origin in (typing.Union, UnionType):
         return " | ".join(map(annotation, arguments))
     if origin in (typing.Literal, typing.Annotated):
-        told = [annotation(arguments[0]) if origin is typing.Annotated else repr(arguments[0])]
-        return f"{origin.__name__}[{', '.join(told + [repr(one) for one in arguments[1:]])}]"
+        types = [annotation(arguments[0]) if origin is typing.Annotated else repr(arguments[0])]
+        return f"{origin.__name__}[{', '.join(types + [repr(argument) for argument in arguments[1:]])}]"
     if origin is not None:
         return f"{origin.__name__}[{', '.join(map(annotation, arguments))}]"
     return {None: "None", type(None): "None", ...: "..."}.get(value) or getattr(value, "__name__", repr(value))
@@ -99,15 +99,17 @@ def fields_of(value: type) -> Iterator[str]:
     if issubclass(value, Enum):
         yield from (f".{member.name} = {member.value!r}" for member in value)
     elif issubclass(value, Struct) or is_dataclass(value):
-        own = {name: hint for one in reversed(value.__mro__) for name, hint in inspect.get_annotations(one).items()}
+        hints = {name: hint for base in reversed(value.__mro__) for name, hint in inspect.get_annotations(base).items()}
         for parameter in inspect.signature(value).parameters.values():
-            as_written = parameter.replace(annotation=own[parameter.name])  # Versions of Python resolve it differently.
+            as_written = parameter.replace(
+                annotation=hints[parameter.name]
+            )  # Versions of Python resolve it differently.
             yield f".{written(as_written)}{' (by name)' if parameter.kind is parameter.KEYWORD_ONLY else ''}"
     else:
-        own = inspect.get_annotations(value)
+        hints = inspect.get_annotations(value)
         if typing.is_typeddict(value):
-            own = {name: getattr(hint, "__forward_arg__", hint) for name, hint in value.__annotations__.items()}
-        yield from (f".{name}: {annotation(hint)}" for name, hint in own.items() if not name.startswith("_"))
+            hints = {name: getattr(hint, "__forward_arg__", hint) for name, hint in value.__annotations__.items()}
+        yield from (f".{name}: {annotation(hint)}" for name, hint in hints.items() if not name.startswith("_"))
 
 
 def methods_of(value: type) -> Iterator[str]:
@@ -116,8 +118,8 @@ def methods_of(value: type) -> Iterator[str]:
     for name, member in vars(value).items():
         kind = "property" if isinstance(member, property | cached_property) else type(member).__name__
         function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
-        made = name == "__init__" and plain and not getattr(value, "_is_protocol", False)
-        if inspect.isfunction(function) and (made or not name.startswith("_")):
+        is_constructor = name == "__init__" and plain and not getattr(value, "_is_protocol", False)
+        if inspect.isfunction(function) and (is_constructor or not name.startswith("_")):
             mark = "" if kind == "function" else f" [{kind}]"
             yield f".{name}{signature_of(function)}{mark}"
 
@@ -149,38 +151,42 @@ def signatures(name: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield what a caller of *value* reads annotations of: itself, and the public members of a class of ours."""
     if inspect.isclass(value) and value.__module__.startswith("paymentsdk"):
         yield name, value
-        for member, inner in vars(value).items():
-            function = getattr(inner, "__func__", None) or getattr(inner, "fget", None) or getattr(inner, "func", inner)
+        for member, attribute in vars(value).items():
+            function = (
+                getattr(attribute, "__func__", None)
+                or getattr(attribute, "fget", None)
+                or getattr(attribute, "func", attribute)
+            )
             if inspect.isfunction(function) and (not member.startswith("_") or member in {"__init__", "__call__"}):
                 yield f"{name}.{member}", function
     elif inspect.isfunction(value):
         yield name, value
 
 
-def mentions_any(hint: object, seen: set[int]) -> bool:
+def mentions_any(hint: object, visited: set[int]) -> bool:
     """Whether ``Any`` is *hint*, or stands somewhere inside it."""
     if hint is typing.Any:
         return True
-    if id(hint) in seen:
+    if id(hint) in visited:
         return False
-    seen.add(id(hint))
-    inner = hint if isinstance(hint, list | tuple) else typing.get_args(hint)
-    return any(mentions_any(part, seen) for part in inner)
+    visited.add(id(hint))
+    hints = hint if isinstance(hint, list | tuple) else typing.get_args(hint)
+    return any(mentions_any(part, visited) for part in hints)
 
 
 def untyped(signature: object) -> list[str]:
     """Return the annotated names of *signature* whose type is ``Any``, in whole or in part."""
-    own = inspect.get_annotations(signature)
+    hints = inspect.get_annotations(signature)
     module = importlib.import_module(signature.__module__)
-    found = []
-    for name, annotation in own.items():
+    names = []
+    for name, annotation in hints.items():
         try:
             hint = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
         except NameError:  # Imported for type checkers only: its text has to do.
             hint = typing.Any if "Any" in annotation.replace("[", " ").replace("]", " ").split() else None
         if mentions_any(hint, set()):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def test_public_names_are_those_of_the_snapshot() -> None:
@@ -193,10 +199,12 @@ def test_public_names_are_those_of_the_snapshot() -> None:
 
 def test_the_snapshot_sees_what_changes_without_a_change_of_names() -> None:
     """Negative control: another default, type, member or result is a line of its own."""
-    seen = set(described(Before)), set(described(After))
+    members = set(described(Before)), set(described(After))
 
-    assert {".attempts: int = 4", ".ask(self, *, once: bool = False) -> int"} == seen[0] - seen[1]
-    assert {".attempts: int = 5", ".ask(self, *, once: bool = True) -> str", ".more: float = 0.5"} == seen[1] - seen[0]
+    assert {".attempts: int = 4", ".ask(self, *, once: bool = False) -> int"} == members[0] - members[1]
+    assert {".attempts: int = 5", ".ask(self, *, once: bool = True) -> str", ".more: float = 0.5"} == members[
+        1
+    ] - members[0]
     assert " at 0x" not in snapshot()
 
 
@@ -252,7 +260,7 @@ def test_fields_of_public_classes_have_types_at_run_time() -> None:
 
 def test_no_public_signature_says_any() -> None:
     """Every parameter, result and attribute that a user meets has a type; none is ``Any``."""
-    found = {
+    untyped_names = {
         f"{module.__name__}.{place}: {name}"
         for module in public_modules()
         for public in names_of(module)
@@ -260,7 +268,7 @@ def test_no_public_signature_says_any() -> None:
         for name in untyped(signature)
     }
 
-    assert set() == found
+    assert set() == untyped_names
 
 
 def test_members_of_requests_and_responses_have_no_place() -> None:
@@ -335,9 +343,9 @@ def test_any_is_found_wherever_it_hides(monkeypatch) -> None:
     for function in (Loose.method, Loose.value.fget):
         monkeypatch.setattr(function, "__module__", "paymentsdk")
 
-    found = {place: untyped(signature) for place, signature in signatures("Loose", Loose)}
+    untyped_names = {place: untyped(signature) for place, signature in signatures("Loose", Loose)}
 
-    assert {"Loose": ["member"], "Loose.method": ["argument"], "Loose.value": ["return"]} == found
+    assert {"Loose": ["member"], "Loose.method": ["argument"], "Loose.value": ["return"]} == untyped_names
 
 
 if __name__ == "__main__":

@@ -307,14 +307,14 @@ async def test_fails(paymentsdk_client, paymentsdk_tenant):
 
     result.assert_outcomes(failed=1)
     credentials = json.loads((pytester.path / "credentials.json").read_text())
-    assert [] == [one for one in credentials if one in result.stdout.str()]
+    assert [] == [credential for credential in credentials if credential in result.stdout.str()]
 
 
 def test_the_fixtures_are_documented(run) -> None:
     """`pytest --fixtures` says of each what it is."""
     result = run("", "--fixtures")
 
-    shown = "\n".join(result.outlines)
+    text = "\n".join(result.outlines)
     for line in (
         "paymentsdk_sandbox [session scope]",
         "    The sandbox that all tests of this session share",
@@ -323,14 +323,14 @@ def test_the_fixtures_are_documented(run) -> None:
         "    A receiver of the notifications",
         "    The clock of this test",
     ):
-        assert f"\n{line}" in shown
+        assert f"\n{line}" in text
 
 
 def modules_after(*imports: str) -> set[str]:
     """Return what is imported after *imports*, in a process of its own."""
     code = f"import json, sys\n{'; '.join(f'import {name}' for name in imports)}\nprint(json.dumps([*sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout))
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(process.stdout))
 
 
 def test_importing_the_plugin_imports_nothing_else() -> None:

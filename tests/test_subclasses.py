@@ -37,7 +37,7 @@ from paymentsdk.testing import FakeClock, MemoryTransport
 NOW = datetime(2026, 11, 22, 9, 30, 0, 125_000, UTC)
 
 
-def strange(*arguments: object, **named: object) -> NoReturn:
+def strange(*arguments: object, **options: object) -> NoReturn:
     """What a subclass does that has changed a method: it fails, or returns what nobody expects."""
     raise TypeError("unsupported operand type(s)")
 
@@ -219,7 +219,7 @@ class Doors:
         book = Book.rows([{"reference": "r", **row}])
         created = NOW - DAY, NOW + DAY
         report = await reconcile(book, self.client(), created=created, out=self.out / "book")
-        self.platform.sent.append([(one.outcome, one.reference) for one in report.differences()])
+        self.platform.sent.append([(difference.outcome, difference.reference) for difference in report.differences()])
 
     async def sandbox(self, use: Callable[[Sandbox], object], **options: object) -> None:
         async with Sandbox(**options) as sandbox:
@@ -292,11 +292,11 @@ async def passed(door: Callable[[Doors, object], object], value: object, out: Pa
 @pytest.mark.parametrize("name", DOORS)
 async def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path, name: str) -> None:
     """Whatever methods it has changed, the platform gets the same bytes as for a plain value."""
-    (plain, others), door = DOORS[name]
+    (plain, variants), door = DOORS[name]
     expected = await passed(door, plain, tmp_path / "plain")
 
-    for number, other in enumerate(others):
-        assert expected == await passed(door, other, tmp_path / f"{number}")
+    for number, variant in enumerate(variants):
+        assert expected == await passed(door, variant, tmp_path / f"{number}")
 
 
 @pytest.mark.parametrize(

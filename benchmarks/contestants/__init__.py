@@ -82,14 +82,14 @@ _MODULES = (
 
 def contestants() -> tuple[list[Contestant], list[str]]:
     """Return the contestants that can run here, and a note for each that cannot."""
-    found: list[Contestant] = []
+    available: list[Contestant] = []
     missing: list[str] = []
     for name in _MODULES:
         try:
-            found.append(_checked(importlib.import_module(f"{__name__}.{name}")))
+            available.append(_checked(importlib.import_module(f"{__name__}.{name}")))
         except ImportError as error:
             missing.append(f"{name} was left out: {error}")
-    return found, missing
+    return available, missing
 
 
 def _checked(module: ModuleType) -> Contestant:

@@ -37,8 +37,8 @@ async def make_client(clock: FakeClock, platform: Platform) -> AsyncIterator[Cal
     ) -> PaymentsClient:
         options = {} if early is None else {"early": early}
         settings.setdefault("auth", RefreshingToken(pair, store=store, **options))
-        known = {"base_url": "https://platform.test", "client_id": "app-1", "client_secret": "TEST-client-secret"}
-        client = PaymentsClient(**{**known, "clock": clock, "transport": MemoryTransport(platform), **settings})
+        defaults = {"base_url": "https://platform.test", "client_id": "app-1", "client_secret": "TEST-client-secret"}
+        client = PaymentsClient(**{**defaults, "clock": clock, "transport": MemoryTransport(platform), **settings})
         clients.append(client)
         return client
 

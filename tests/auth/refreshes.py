@@ -17,10 +17,10 @@ from paymentsdk import PostgresTokenStore, ReauthorizationRequired, RefreshingTo
 NOW = 1_700_000_000.0
 
 
-def store_at(where: str) -> PostgresTokenStore | SQLiteTokenStore:
+def store_at(address: str) -> PostgresTokenStore | SQLiteTokenStore:
     """Return the store of the one seller."""
-    made = PostgresTokenStore if where.startswith("postgresql:") else SQLiteTokenStore
-    return made(where, "shop-1")
+    store_type = PostgresTokenStore if address.startswith("postgresql:") else SQLiteTokenStore
+    return store_type(address, "shop-1")
 
 
 def pair(number: int) -> TokenPair:
@@ -34,7 +34,7 @@ def note(path: Path, line: str) -> None:
         file.write(f"{line}\n")
 
 
-async def run(where: str, folder: Path, dies: str) -> str:
+async def run(address: str, folder: Path, dies: str) -> str:
     """Get a token, and return it."""
 
     async def exchange(refresh_token: str) -> TokenPair:
@@ -49,7 +49,7 @@ async def run(where: str, folder: Path, dies: str) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         return pair(int(refresh_token.removeprefix("refresh-")) + 1)
 
-    token = RefreshingToken(store=store_at(where))
+    token = RefreshingToken(store=store_at(address))
     try:
         return await token.renew(None, exchange, NOW + 600) or "none"
     except ReauthorizationRequired:

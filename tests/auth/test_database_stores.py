@@ -38,60 +38,60 @@ FORTY = threading.Semaphore(40)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file, or an empty schema of the server."""
     return str(tmp_path / "tokens.db") if request.param == "sqlite" else request.getfixturevalue("dsn")
 
 
-def start(where: str, folder: Path, *dies: str) -> subprocess.Popen[str]:
+def start(address: str, folder: Path, *dies: str) -> subprocess.Popen[str]:
     """Start a process that needs a token."""
-    command = [sys.executable, "-m", "tests.auth.refreshes", where, str(folder), *dies]
+    command = [sys.executable, "-m", "tests.auth.refreshes", address, str(folder), *dies]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-async def refreshed(where: str, folder: Path, *deaths: tuple[str, ...]) -> tuple[list[str], list[int]]:
+async def refreshed(address: str, folder: Path, *deaths: tuple[str, ...]) -> tuple[list[str], list[int]]:
     """Have processes refresh the first pair, some of which die; return what they got, and how they ended."""
-    await store_at(where).save(pair(1))
+    await store_at(address).save(pair(1))
     (folder / "issued").touch()
-    processes = [start(where, folder, *dies) for dies in deaths]
+    processes = [start(address, folder, *dies) for dies in deaths]
     outputs = [await asyncio.to_thread(process.communicate) for process in processes]
     return [out for out, _ in outputs if out], [process.returncode for process in processes]
 
 
-async def test_processes_refresh_once(where: str, tmp_path: Path) -> None:
+async def test_processes_refresh_once(address: str, tmp_path: Path) -> None:
     """Of five processes that need a token at the same moment, one asks the platform; all get the new token."""
-    got, _ = await refreshed(where, tmp_path, *[()] * 5)
+    got, _ = await refreshed(address, tmp_path, *[()] * 5)
 
     assert ["access-2"] * 5 == got
     assert ["refresh-1"] == (tmp_path / "asked").read_text().split()
-    assert pair(2) == await store_at(where).load()
+    assert pair(2) == await store_at(address).load()
 
 
-async def test_a_death_costs_one_attempt(where: str, tmp_path: Path) -> None:
+async def test_a_death_costs_one_attempt(address: str, tmp_path: Path) -> None:
     """Killed before the platform heard of it, a refresh is made by the next process, which waits for no lease."""
-    got, codes = await refreshed(where, tmp_path, ("before",))
+    got, codes = await refreshed(address, tmp_path, ("before",))
     assert ([], [-signal.SIGKILL]) == (got, codes)
 
-    got = [await asyncio.to_thread(start(where, tmp_path).communicate) for _ in range(3)]
+    got = [await asyncio.to_thread(start(address, tmp_path).communicate) for _ in range(3)]
 
     assert ["access-2"] * 3 == [out for out, _ in got]
     assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
 
 
-async def test_a_death_at_the_worst_moment_is_said(where: str, tmp_path: Path) -> None:
+async def test_a_death_at_the_worst_moment_is_said(address: str, tmp_path: Path) -> None:
     """Killed after the platform has issued a pair that nobody saved: one more attempt, and a person is needed."""
-    await refreshed(where, tmp_path, ("after",))
+    await refreshed(address, tmp_path, ("after",))
 
-    process = start(where, tmp_path)
+    process = start(address, tmp_path)
     out, _ = await asyncio.to_thread(process.communicate)
 
     assert "must authorize again" == out
     assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
 
 
-async def test_sellers_are_apart(where: str) -> None:
+async def test_sellers_are_apart(address: str) -> None:
     """Each seller has a row and a lock of its own."""
-    stores = [type(store_at(where))(where, name) for name in ("shop-1", "shop-2")]
+    stores = [type(store_at(address))(address, name) for name in ("shop-1", "shop-2")]
     await stores[0].save(pair(1))
 
     assert None is await stores[1].load()
@@ -100,20 +100,22 @@ async def test_sellers_are_apart(where: str) -> None:
     assert [pair(1), pair(2)] == [await store.load() for store in stores]
 
 
-async def test_a_pair_is_kept_sealed(where: str, tmp_path: Path) -> None:
+async def test_a_pair_is_kept_sealed(address: str, tmp_path: Path) -> None:
     """With `seal`, no byte of a token is in the database; `unseal` brings it back."""
-    kept: list[bytes] = []
+    sealed: list[bytes] = []
 
     def seal(content: bytes) -> bytes:
-        kept.append(bytes(byte ^ 0x5A for byte in content))
-        return kept[-1]
+        sealed.append(bytes(byte ^ 0x5A for byte in content))
+        return sealed[-1]
 
-    store = type(store_at(where))(where, "shop-1", seal=seal, unseal=lambda data: bytes(byte ^ 0x5A for byte in data))
+    store = type(store_at(address))(
+        address, "shop-1", seal=seal, unseal=lambda data: bytes(byte ^ 0x5A for byte in data)
+    )
     await store.save(pair(1))
 
     assert pair(1) == await store.load()
-    assert b"access-1" not in kept[0]
-    if not where.startswith("postgresql:"):
+    assert b"access-1" not in sealed[0]
+    if not address.startswith("postgresql:"):
         assert b"access-1" not in (tmp_path / "tokens.db").read_bytes()
 
 
@@ -169,9 +171,9 @@ async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: 
         await SQLiteTokenStore(path, "shop-2").load()
         begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
         command = [sys.executable, "-c", begin, str(path)]
-        other = await asyncio.to_thread(subprocess.run, command, check=False, timeout=50, capture_output=True)
+        writer = await asyncio.to_thread(subprocess.run, command, check=False, timeout=50, capture_output=True)
 
-    assert b"database is locked" in other.stderr
+    assert b"database is locked" in writer.stderr
 
 
 def named(error: ConnectionError, path: Path) -> bool:
@@ -242,18 +244,18 @@ async def nobody_listens(tmp_path: Path, dsn: str) -> TokenStore:
 
 async def anothers_table(tmp_path: Path, dsn: str) -> TokenStore:
     """The table is that of another program."""
-    other = await asyncpg.connect(dsn)
-    await other.execute("CREATE TABLE paymentsdk_token (id int)")
-    await other.close()
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("CREATE TABLE paymentsdk_token (id int)")
+    await connection.close()
     return PostgresTokenStore(dsn, "shop-1")
 
 
 async def strict_table(tmp_path: Path, dsn: str) -> TokenStore:
     """Somebody has added a rule to the table: of what breaks it, the server shows the whole row."""
-    store, other = PostgresTokenStore(dsn, "shop-1"), await asyncpg.connect(dsn)
+    store, connection = PostgresTokenStore(dsn, "shop-1"), await asyncpg.connect(dsn)
     await store.load()
-    await other.execute("ALTER TABLE paymentsdk_token ADD CHECK (refresh_began IS NULL)")
-    await other.close()
+    await connection.execute("ALTER TABLE paymentsdk_token ADD CHECK (refresh_began IS NULL)")
+    await connection.close()
     return store
 
 

@@ -72,7 +72,7 @@ async def test_each_caller_has_an_error_of_its_own(make_client: Callable[..., Pa
     errors = await told(make_client(auth=Failing(error)))
 
     assert OWN == attributes(errors)
-    assert {type(error)} == {type(one) for one in errors}
+    assert {type(error)} == {type(caller_error) for caller_error in errors}
     assert (None, None) == (error.operation, error.idempotency_key)
 
 

@@ -28,7 +28,7 @@ def fork() -> int:
         return os.fork()
 
 
-def die_with_a_child(store: LockingTokenStore, told: int, lives: int) -> None:
+def die_with_a_child(store: LockingTokenStore, pipe_end: int, lives: int) -> None:
     """Lock *store*, fork a child that lives until *lives* is closed, and be killed."""
 
     async def hold() -> None:
@@ -36,7 +36,7 @@ def die_with_a_child(store: LockingTokenStore, told: int, lives: int) -> None:
             if fork() == 0:
                 os.read(lives, 1)
                 os._exit(0)
-            os.write(told, b"x")
+            os.write(pipe_end, b"x")
             os.kill(os.getpid(), signal.SIGKILL)
 
     with suppress(BaseException):
@@ -50,11 +50,11 @@ def die_with_a_child(store: LockingTokenStore, told: int, lives: int) -> None:
 def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(kind: str, tmp_path: Path, patience: float) -> None:
     """A worker, as multiprocessing and servers fork it, may live for weeks."""
     store = FileTokenStore(tmp_path / "t.json") if kind == "file" else SQLiteTokenStore(tmp_path / "t.db", "shop-1")
-    (lives, end), (heard, told) = os.pipe(), os.pipe()
+    (lives, end), (heard, writing) = os.pipe(), os.pipe()
     holder = fork()
     if holder == 0:
         os.close(end)
-        die_with_a_child(store, told, lives)
+        die_with_a_child(store, writing, lives)
 
     async def lock() -> None:
         async with asyncio.timeout(patience), store.lock():
@@ -65,7 +65,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(kind: str, tmp_pat
         assert b"x" == os.read(heard, 1)
         asyncio.run(lock())
     finally:
-        for handle in (lives, end, heard, told):
+        for handle in (lives, end, heard, writing):
             os.close(handle)
 
 

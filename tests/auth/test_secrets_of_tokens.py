@@ -96,10 +96,10 @@ async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) 
 async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, status: int) -> None:
     """On results and errors, in the log, in pickles, and in what observers see."""
     caplog.set_level(logging.DEBUG)
-    seen: list[AttemptEnded] = []
+    attempts: list[AttemptEnded] = []
     response = Response(status, {"x-request-id": f"req-{ACCESS}-1", "Other": "kept"}, b'{"id":"ORD1"}')
     client = make_client(
-        auth=StaticToken(ACCESS), observers=of_attempts(seen.append), transport=MemoryTransport(lambda _: response)
+        auth=StaticToken(ACCESS), observers=of_attempts(attempts.append), transport=MemoryTransport(lambda _: response)
     )
     texts = []
 
@@ -112,7 +112,7 @@ async def test_an_echoed_token_is_masked_in_the_request_id(make_client, caplog, 
         request_id = error.request_id
 
     assert "req-***-1" == request_id
-    texts += [str(seen), caplog.text, str([vars(record) for record in caplog.records])]
+    texts += [str(attempts), caplog.text, str([vars(record) for record in caplog.records])]
     assert not [text for text in texts if "canary" in text]
 
 
@@ -139,13 +139,13 @@ async def test_an_echoed_header_of_ones_own_is_masked(make_client, caplog, statu
     caplog.set_level(logging.DEBUG)
     keys = [f"gateway-key-canary-{number}" for number in range(3)]
     fields = [{f"X-Api-Key-{number}": scheme + key} for number, key in enumerate(keys)]
-    said = " ".join(keys)
+    echoed = " ".join(keys)
     response = Response(
-        status, {"X-Request-Id": said}, json.dumps({"id": "ORD1", "error": "x", "message": said}).encode()
+        status, {"X-Request-Id": echoed}, json.dumps({"id": "ORD1", "error": "x", "message": echoed}).encode()
     )
-    seen: list[Event] = []
+    events: list[Event] = []
     transport = MemoryTransport(lambda _: response)
-    client = make_client(auth=StaticToken(ACCESS), headers=fields[0], observers=[seen.append], transport=transport)
+    client = make_client(auth=StaticToken(ACCESS), headers=fields[0], observers=[events.append], transport=transport)
     copy = client.with_options(headers=fields[1])
 
     try:
@@ -157,7 +157,7 @@ async def test_an_echoed_header_of_ones_own_is_masked(make_client, caplog, statu
     assert [f"{scheme}{key}" for key in keys] == [
         transport.requests[0].headers[f"X-Api-Key-{number}"] for number in range(3)
     ]
-    texts += [str(seen), caplog.text, str([vars(record) for record in caplog.records])]
+    texts += [str(events), caplog.text, str([vars(record) for record in caplog.records])]
     assert not [text for text in texts if "canary" in text]
 
 
@@ -169,15 +169,15 @@ async def test_other_headers_hide_nothing_of_a_rejection(make_client) -> None:
         "X-Debug": "true",
         "X-Correlation-Id": "c" * 8,
     }
-    said = {"error": "x", "message": f"{' '.join(headers.values())}", "retry": True, "store": 12345678}
-    response = Response(400, {"X-Request-Id": "c" * 8}, json.dumps(said).encode())
+    content = {"error": "x", "message": f"{' '.join(headers.values())}", "retry": True, "store": 12345678}
+    response = Response(400, {"X-Request-Id": "c" * 8}, json.dumps(content).encode())
     client = make_client(auth=StaticToken(ACCESS), headers=headers, transport=MemoryTransport(lambda _: response))
 
     with pytest.raises(APIError) as failed:
         await client.orders.get("ORD1")
 
-    assert ("x", said["message"], "c" * 8) == (failed.value.code, failed.value.message, failed.value.request_id)
-    assert said == json.loads(failed.value.raw)
+    assert ("x", content["message"], "c" * 8) == (failed.value.code, failed.value.message, failed.value.request_id)
+    assert content == json.loads(failed.value.raw)
 
 
 # --- the whole result of a call ---------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ async def test_a_hasty_caller_ends_its_own_wait_alone(
     hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=HASTY).orders.cancel("ORD1"))
     await until(lambda: platform.refreshes)
     clock.advance(0.005)
-    others = [asyncio.create_task(client.orders.cancel("ORD1")) for _ in range(100)]
+    joined = [asyncio.create_task(client.orders.cancel("ORD1")) for _ in range(100)]
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ async def test_a_hasty_caller_ends_its_own_wait_alone(
     with pytest.raises(RefreshFailed if rejected else NotSent, match=r"the time ran out \(timeout\."):
         await hasty
     clock.advance(0.1)
-    orders = await asyncio.gather(*others)
+    orders = await asyncio.gather(*joined)
 
     assert 100 == len(orders)
     assert ["TG-refresh-1"] == platform.refreshes
@@ -192,10 +192,10 @@ async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, tr
     assert all((cause is None) == (trouble == "full") for cause in (error.cause for error in errors))
     assert {("orders.cancel", int(rejected))} == {(error.operation, error.attempts) for error in errors}
     assert "trying again is safe" in str(errors[0])
-    kept = pickle.loads(pickle.dumps(errors[0]))
-    assert (str(errors[0]), str(errors[0].cause)) == (str(kept), str(kept.cause))
-    shown = f"{TracebackException.from_exception(errors[0], capture_locals=True).stack.format()} {vars(errors[0])}"
-    assert not re.search("TG-refresh|APP_USR-access|TEST-client-secret", shown)
+    restored = pickle.loads(pickle.dumps(errors[0]))
+    assert (str(errors[0]), str(errors[0].cause)) == (str(restored), str(restored.cause))
+    text = f"{TracebackException.from_exception(errors[0], capture_locals=True).stack.format()} {vars(errors[0])}"
+    assert not re.search("TG-refresh|APP_USR-access|TEST-client-secret", text)
 
     platform.trouble = []
     if trouble != "full":
@@ -314,16 +314,16 @@ async def test_closing_that_is_cancelled_waits_no_longer_either(make_client, pla
 async def test_another_client_asks_for_itself(make_client, platform: Platform, clock, until) -> None:
     """Two clients share a token: when the one that refreshes it gives that up as it closes, the other asks anew."""
     token = RefreshingToken(platform.pair(expires_at=0.0))
-    one, other = (make_client(auth=token) for _ in range(2))
+    closed, living = (make_client(auth=token) for _ in range(2))
     platform.trouble, platform.latency = [Response(503)], 1000.0
-    first = asyncio.create_task(one.orders.get("ORD1"))
+    first = asyncio.create_task(closed.orders.get("ORD1"))
     await until(lambda: platform.refreshes)
-    second = asyncio.create_task(other.orders.get("ORD1"))
+    second = asyncio.create_task(living.orders.get("ORD1"))
     for _ in range(5):
         await asyncio.sleep(0)
     platform.latency = 0.0
 
-    await closed_after(one, clock, 5)
+    await closed_after(closed, clock, 5)
 
     assert "ORD1" == (await second).id
     with pytest.raises(ClientClosed):
@@ -336,18 +336,18 @@ async def test_a_refresh_that_another_client_begins_later_is_its_own(make_client
     The refresh token that was sent is spent: the client that has begun it would lose the seller.
     """
     shared = RefreshingToken(platform.pair(expires_at=0.0))
-    one, other = (make_client(auth=shared) for _ in range(2))
-    await one.orders.get("ORD1")
+    closed, living = (make_client(auth=shared) for _ in range(2))
+    await closed.orders.get("ORD1")
     platform.latency, platform.accepts_only = 1000.0, 3
-    seller = one.with_options(auth=RefreshingToken(platform.pair(7, expires_at=0.0)))
+    seller = closed.with_options(auth=RefreshingToken(platform.pair(7, expires_at=0.0)))
     call = asyncio.create_task(seller.orders.get("ORD1"))
     await until(lambda: len(platform.refreshes) == 2)
-    closing = asyncio.create_task(one.aclose(grace=3))
+    closing = asyncio.create_task(closed.aclose(grace=3))
     for _ in range(10):
         await asyncio.sleep(0)
 
     platform.latency = 10.0
-    second = asyncio.create_task(other.orders.get("ORD1"))
+    second = asyncio.create_task(living.orders.get("ORD1"))
     await until(lambda: len(platform.refreshes) == 3)
     clock.advance(3)
     await closing

@@ -28,7 +28,7 @@ class Platform:
 
 
 @pytest.mark.parametrize(
-    ("own", "stored", "sent"),
+    ("expires_at", "stored", "sent"),
     [
         (START, START - 1, "TG-refresh-1"),
         (START, START, "TG-refresh-2"),
@@ -37,12 +37,12 @@ class Platform:
         (START - 2, START - 1, "TG-refresh-2"),
     ],
 )
-async def test_the_pair_that_expires_later_is_used(own: float | None, stored: float | None, sent: str) -> None:
+async def test_the_pair_that_expires_later_is_used(expires_at: float | None, stored: float | None, sent: str) -> None:
     """So does a stored pair when one of the two expiries is unknown; a pair that has expired is refreshed."""
     platform = Platform()
-    token = RefreshingToken(pair(1, own), store=MemoryTokenStore(pair(2, stored)))
+    token = RefreshingToken(pair(1, expires_at), store=MemoryTokenStore(pair(2, stored)))
 
-    access = await token.renew("APP_USR-access-1" if own is None else None, platform.exchange, START)
+    access = await token.renew("APP_USR-access-1" if expires_at is None else None, platform.exchange, START)
 
     if stored is None:
         assert ([], "APP_USR-access-2") == (platform.received, access)

@@ -55,7 +55,7 @@ def unlocked(self: Msvcrt, handle: int, mode: int, size: int) -> None:
 async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, rejection: int) -> None:
     """The second waits until the first lets go, whichever way Windows says that a file is locked."""
     msvcrt.rejection = rejection
-    one, other = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
+    first, second = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
     held: list[str] = []
 
     async def hold(store: FileTokenStore, name: str) -> None:
@@ -65,7 +65,7 @@ async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, re
                 await asyncio.sleep(0)
             held.append(name)
 
-    await asyncio.gather(hold(one, "one"), hold(other, "other"))
+    await asyncio.gather(hold(first, "one"), hold(second, "other"))
 
     assert held[0] == held[1] != held[2] == held[3]
     assert {} == msvcrt.held
@@ -74,9 +74,9 @@ async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, re
 async def test_without_the_lock_both_hold_it(msvcrt: Msvcrt, tmp_path, monkeypatch) -> None:
     """The control of the rule above: where nothing is locked, the second does not wait."""
     monkeypatch.setattr(Msvcrt, "locking", unlocked)
-    one, other = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
+    first, second = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
 
-    async with one.lock(), asyncio.timeout(10), other.lock():
+    async with first.lock(), asyncio.timeout(10), second.lock():
         assert {} == msvcrt.held
 
 

@@ -108,21 +108,21 @@ def test_a_bench_runs_and_gives_its_shape(name: str, tmp_path: Path) -> None:
     """Every bench ends by itself, and each of its rows has the members and the metrics that tables and bars read."""
     run, members, metrics = BENCHES[name]
 
-    found = run(Options(rounds=1, slice_ms=0, quick=True, only=ONLY.get(name, ())))
+    result = run(Options(rounds=1, slice_ms=0, quick=True, only=ONLY.get(name, ())))
 
-    assert name == found.bench
-    assert found.rows
-    for row in found.rows:
+    assert name == result.bench
+    assert result.rows
+    for row in result.rows:
         assert members == set(row.key)
         assert metrics <= set(row.samples)
         assert all(
             samples and all(isinstance(sample, float | int) for sample in samples) for samples in row.samples.values()
         )
-    harness.save(found, tmp_path)
+    harness.save(result, tmp_path)
     read = harness.load(name, tmp_path)
     assert read is not None
-    assert [row.key for row in found.rows] == [row.key for row in read.rows]
-    assert len(found.rows) + 2 == len(tables.table(read).splitlines())
+    assert [row.key for row in result.rows] == [row.key for row in read.rows]
+    assert len(result.rows) + 2 == len(tables.table(read).splitlines())
 
 
 @pytest.mark.parametrize("bar", bars.BARS, ids=lambda bar: bar.what)
@@ -130,9 +130,9 @@ def test_a_bar_is_about_rows_that_exist(bar: Bar) -> None:
     """Each bar finds its rows, and what they are held against, in the results that are checked in."""
     results = report.loaded()
 
-    found = bars.readings(bar, results)
+    readings = bars.readings(bar, results)
 
-    assert len(found) == sum(len(harness.matching(results[bar.bench].rows, key)) for key in bar.of) > 0
+    assert len(readings) == sum(len(harness.matching(results[bar.bench].rows, key)) for key in bar.of) > 0
 
 
 def test_the_pages_show_the_results() -> None:
@@ -156,13 +156,13 @@ def test_a_command_keeps_what_it_measured(tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
     command = [*python, "benchmarks.report", "--results", str(tmp_path)]
 
-    said = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
 
     assert ["bench_sandbox.json"] == [path.name for path in tmp_path.iterdir()]
-    [line] = [line for line in said.splitlines() if "start of the sandbox" in line]
+    [line] = [line for line in output.splitlines() if "start of the sandbox" in line]
     assert "| <= 50 ms |" in line
     assert re.search(r"\| [0-9.,]+ ms \| (yes|\*\*no\*\*) \|", line)
-    assert "not measured" in said
+    assert "not measured" in output
 
 
 # --- the contestants --------------------------------------------------------------------------------------------------
@@ -170,25 +170,25 @@ def test_a_command_keeps_what_it_measured(tmp_path: Path) -> None:
 
 def racing() -> list[Contestant]:
     """Return those that ask for an order; the others ask their own service for something of the same size."""
-    found, _ = contestants()
-    return [one for one in found if "stripe" not in one.NAME and "openai" not in one.NAME]
+    clients, _ = contestants()
+    return [client for client in clients if "stripe" not in client.NAME and "openai" not in client.NAME]
 
 
 def test_contestants_bring_back_the_same_orders() -> None:
     """All clients that read and create an order return equal values, and a GET brings the order that it asked for."""
     with server.nginx_or_asyncio() as running, asyncio.Runner() as runner:
-        read = {one.NAME: runner.run(answers_of(one, Target(running.plain))) for one in racing()}
+        read = {client.NAME: runner.run(answers_of(client, Target(running.plain))) for client in racing()}
 
     assert {"bare aiohttp", "paymentsdk", "naive aiohttp", "floor"} <= set(read)
     values = list(read.values())
     assert all(value == values[0] for value in values)
-    asked = payloads.order_ids()
-    assert [next(asked), next(asked)] == [order["id"] for order in values[0][:2]]
+    ids = payloads.order_ids()
+    assert [next(ids), next(ids)] == [order["id"] for order in values[0][:2]]
 
 
-async def answers_of(one: Contestant, target: Target) -> list[object]:
-    """Return two orders that *one* read, and one that it created."""
-    async with one.connect(target) as calls:
+async def answers_of(client: Contestant, target: Target) -> list[object]:
+    """Return two orders that *client* read, and one that it created."""
+    async with client.connect(target) as calls:
         return [payloads.plain(await call()) for call in (calls.get, calls.get, calls.post)]
 
 
@@ -241,16 +241,16 @@ with server.{kind} as running:
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with bench:
-        left = os.pidfd_open(int(bench.stdout.readline()))
+        orphan = os.pidfd_open(int(bench.stdout.readline()))
         try:
             bench.kill()
             bench.wait()
-            ended, _, _ = select.select([left], [], [], patience)
+            ended, _, _ = select.select([orphan], [], [], patience)
             assert ended
         finally:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(left, signal.SIGKILL)
-            os.close(left)
+                signal.pidfd_send_signal(orphan, signal.SIGKILL)
+            os.close(orphan)
 
 
 # --- how it is measured -----------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_every_variant_gets_the_same_number_of_slices() -> None:
     rounds = ["".join(ran[i : i + 6 : 2]) for i in range(3, len(ran), 6)]  # Each slice warms up first.
     assert {"abc"} == {"".join(sorted(order)) for order in rounds}
     assert len(set(rounds)) > 1
-    assert [20, 20, 20] == [len(one.samples["cpu_us"]) for one in rows]
+    assert [20, 20, 20] == [len(measured.samples["cpu_us"]) for measured in rows]
 
 
 def test_a_variant_of_few_rounds_is_compared_within_them() -> None:
@@ -316,12 +316,12 @@ def test_the_rounds_of_several_processes_are_compared_within_each() -> None:
         for slow in (1, 2, 9)
     ]
 
-    found = harness.pooled(runs)
-    base, ours = found.rows
+    pooled = harness.pooled(runs)
+    base, ours = pooled.rows
 
     assert [10, 20, 90] == base.samples["cpu_us"]
     assert [5, 5, 5] == harness.difference(ours, base)
-    assert 3 == found.settings["processes"]
+    assert 3 == pooled.settings["processes"]
 
 
 def test_the_first_turn_of_a_trial_does_not_count() -> None:
@@ -340,9 +340,9 @@ BAR = Bar(what="ours", bench="b", of=({"contestant": "ours"},), to={"contestant"
 @pytest.mark.parametrize(("cpu", "holds"), [(10.4, True), (10.6, False)])
 def test_a_bar_holds_up_to_its_bound(cpu: float, holds: bool) -> None:
     """Negative control of the report: a cost above the bar does not pass."""
-    found = harness.result("b", [row("base", 10.0), row("ours", cpu)], QUICK)
+    result = harness.result("b", [row("base", 10.0), row("ours", cpu)], QUICK)
 
-    [reading] = bars.readings(BAR, {"b": found})
+    [reading] = bars.readings(BAR, {"b": result})
 
     assert holds is reading.holds
     assert pytest.approx(cpu / 10) == reading.value

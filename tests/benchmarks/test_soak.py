@@ -34,10 +34,10 @@ def test_what_goes_up_is_said(name: str, at_each_portion: int) -> None:
 async def test_a_count_sees_what_is_there() -> None:
     """The tasks and threads of this process, its memory and its descriptors."""
     before = soak.count()
-    kept = [[] for _ in range(20_000)]
-    seen = soak.count()
+    objects = [[] for _ in range(20_000)]
+    after = soak.count()
 
-    assert 1 == seen.tasks
-    assert seen.memory > 10_000
-    assert abs(seen.objects - before.objects - len(kept)) < 1_000
-    assert min(seen.threads, seen.descriptors) > 0
+    assert 1 == after.tasks
+    assert after.memory > 10_000
+    assert abs(after.objects - before.objects - len(objects)) < 1_000
+    assert min(after.threads, after.descriptors) > 0

@@ -68,13 +68,13 @@ async def test_a_failing_seller_costs_another_nothing() -> None:
 @pytest.mark.control("paymentsdk._call.engine.Seller", lambda auth: None)
 async def test_a_seller_whose_refreshes_fail_costs_another_nothing() -> None:
     """The one retry that a refresh has is paid from the budget of the seller whose token it is."""
-    seen: list[str] = []
+    refresh_tokens: list[str] = []
 
     def platform(request: Request) -> Response:
         if not request.url.endswith("/oauth/token"):
             return Response(200, {}, b'{"id":"ORD1"}')
-        seen.append(json.loads(request.body)["refresh_token"])
-        works = seen.count("TG-healthy") == 2
+        refresh_tokens.append(json.loads(request.body)["refresh_token"])
+        works = refresh_tokens.count("TG-healthy") == 2
         return Response(200, {}, b'{"access_token":"APP_USR-2","expires_in":3600}') if works else Response(503)
 
     async with PaymentsClient(
@@ -94,11 +94,11 @@ async def test_a_seller_whose_refreshes_fail_costs_another_nothing() -> None:
         for _ in range(2 * MANY):
             with pytest.raises(RefreshFailed):
                 await failing.orders.get("ORD1")
-        assert 4 * MANY > seen.count("TG-failing")  # Its budget is used up.
+        assert 4 * MANY > refresh_tokens.count("TG-failing")  # Its budget is used up.
         with contextlib.suppress(RefreshFailed):
             await healthy.orders.get("ORD1")
 
-        assert 2 == seen.count("TG-healthy")
+        assert 2 == refresh_tokens.count("TG-healthy")
 
 
 async def test_a_429_spends_nothing() -> None:
@@ -129,5 +129,5 @@ async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatc
         for _ in range(MANY):
             await requests_of(transport, failing.orders.get("ORD1"))
 
-        other = client.orders.cancel("ORD1") if cost == "group" else client.orders.get("ORD1")
-        assert 1 == await requests_of(transport, other)
+        second = client.orders.cancel("ORD1") if cost == "group" else client.orders.get("ORD1")
+        assert 1 == await requests_of(transport, second)

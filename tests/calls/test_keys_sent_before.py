@@ -38,13 +38,13 @@ async def cancel(
     *responses: Response | SendFailed, since: datetime | None, key: str | None = "k-1"
 ) -> tuple[PaymentsError, MemoryTransport]:
     """Cancel an order with a key of ours, and return the error."""
-    left = list(responses)
+    remaining = list(responses)
 
     def platform(request: object) -> Response:
-        one = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(one, SendFailed):
-            raise one
-        return one
+        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(answer, SendFailed):
+            raise answer
+        return answer
 
     transport = MemoryTransport(platform)
     async with PaymentsClient(
@@ -148,7 +148,7 @@ class Signed:
         return {"X-Signature": "0123456789abcdef"}
 
 
-@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect or inf)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, remaining: timeout.connect or inf)
 @pytest.mark.parametrize("bounds", [UNBOUNDED, A_DAY], ids=["unbounded", "a day"])
 @pytest.mark.parametrize("auth", [StaticToken("TEST-token"), Signed()], ids=["token", "signed"])
 async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(

@@ -220,33 +220,33 @@ class Expected(NamedTuple):
     requests: int
 
 
-def rejected(given: Answer) -> type[PaymentsError]:
+def rejected(answer: Answer) -> type[PaymentsError]:
     """Return the class of an error response."""
-    used = "idempotency_key_already_used" in given.codes[:1]
-    return IdempotencyConflict if used else CLASSES.get(given.status, APIError)
+    used = "idempotency_key_already_used" in answer.codes[:1]
+    return IdempotencyConflict if used else CLASSES.get(answer.status, APIError)
 
 
-def expected(write: str, given: Answer, *, in_doubt: bool, supplied: bool) -> Expected:
-    """Say by the rules what comes of *given*, which is the response to every attempt but the lost ones."""
+def expected(write: str, answer: Answer, *, in_doubt: bool, supplied: bool) -> Expected:
+    """Say by the rules what comes of *answer*, which is the response to every attempt but the lost ones."""
     before = int(in_doubt)
     keyed = write in KEYED
     settling = SETTLING[write] | ({(409, "idempotency_key_already_used")} if keyed and not supplied else set())
-    busy = bool(IN_PROGRESS & set(given.codes))
-    if not busy and not given.has_object and any((given.status, code) in settling for code in given.codes):
-        return Expected(rejected(given), True, before + 1)
-    plain = not (supplied or given.has_object or given.status in {402, 421, 425, 426, 451}) and (
-        given.status in {401, 429} or any(write in WORDS.get((given.status, code), {write}) for code in given.codes)
+    busy = bool(IN_PROGRESS & set(answer.codes))
+    if not busy and not answer.has_object and any((answer.status, code) in settling for code in answer.codes):
+        return Expected(rejected(answer), True, before + 1)
+    plain = not (supplied or answer.has_object or answer.status in {402, 421, 425, 426, 451}) and (
+        answer.status in {401, 429} or any(write in WORDS.get((answer.status, code), {write}) for code in answer.codes)
     )
-    if given.status == 429:
+    if answer.status == 429:
         return Expected(OutcomeUnknown if in_doubt else RateLimited, None if in_doubt else plain, 4)
-    if given.status in {401, 403}:
-        return Expected(OutcomeUnknown if in_doubt else rejected(given), None if in_doubt else plain, before + 1)
-    held = busy or (given.status in {409, 423, 425} and not DONE & set(given.codes))
+    if answer.status in {401, 403}:
+        return Expected(OutcomeUnknown if in_doubt else rejected(answer), None if in_doubt else plain, before + 1)
+    held = busy or (answer.status in {409, 423, 425} and not DONE & set(answer.codes))
     if keyed and (held or in_doubt):
         return Expected(OutcomeUnknown, None, before + 3)
     if in_doubt:
         return Expected(OutcomeUnknown, None, before + 1)
-    return Expected(rejected(given), plain and not held, 1)
+    return Expected(rejected(answer), plain and not held, 1)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -269,13 +269,13 @@ def play() -> Play:
     async def play(
         operation: Operation[object, object], *responses: Response | SendFailed, key: str | None = None
     ) -> Told:
-        left = list(responses)
+        remaining = list(responses)
 
         def platform(request: Request) -> Response:
-            one = left.pop(0) if len(left) > 1 else left[0]
-            if isinstance(one, SendFailed):
-                raise one
-            return one
+            outcome = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+            if isinstance(outcome, SendFailed):
+                raise outcome
+            return outcome
 
         transport = MemoryTransport(platform)
         retry = RetryPolicy(retry_unkeyed=True)
@@ -309,23 +309,23 @@ def declared(write: str, change: Change | None) -> Operation[object, object]:
 
 
 async def told(
-    play: Play, write: str, given: Answer, *, in_doubt: bool, supplied: bool, change: Change | None = None
+    play: Play, write: str, answer: Answer, *, in_doubt: bool, supplied: bool, change: Change | None = None
 ) -> tuple[Expected, Told]:
     """Play a cell; return what came of it, in the form of what is expected, and the whole."""
-    one = Response(given.status, {}, given.body)
-    result = await play(declared(write, change), *[LOST] * in_doubt, one, key="k-1" if supplied else None)
+    last = Response(answer.status, {}, answer.body)
+    result = await play(declared(write, change), *[LOST] * in_doubt, last, key="k-1" if supplied else None)
     settled = result.error.settled if isinstance(result.error, APIError) else None
     return Expected(type(result.error), settled, len(result.requests)), result
 
 
-@pytest.mark.parametrize("given", ANSWERS.values(), ids=ANSWERS)
-async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer) -> None:
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_what_an_error_response_says_of_a_write(play: Play, answer: Answer) -> None:
     """Error class, `settled`, requests, one key and the same bytes: as the rules say for each write."""
     for write, in_doubt, supplied in cells():
         cell = f"{write}{', in doubt' * in_doubt}{', with a key' * supplied}"
-        outcome, result = await told(play, write, given, in_doubt=in_doubt, supplied=supplied)
+        outcome, result = await told(play, write, answer, in_doubt=in_doubt, supplied=supplied)
 
-        assert expected(write, given, in_doubt=in_doubt, supplied=supplied) == outcome, cell
+        assert expected(write, answer, in_doubt=in_doubt, supplied=supplied) == outcome, cell
         keys = {request.headers.get("X-Idempotency-Key") for request in result.requests}
         assert 1 == len({(request.method, request.url, request.body) for request in result.requests}), cell
         assert {result.error.idempotency_key} == keys, cell
@@ -334,7 +334,7 @@ async def test_what_an_error_response_says_of_a_write(play: Play, given: Answer)
             last = result.error.last_error
             assert isinstance(last, APIError), cell
             assert not last.settled, cell
-            assert f"platform_error:{given.codes[0] if given.codes else given.status}" == result.error.reason, cell
+            assert f"platform_error:{answer.codes[0] if answer.codes else answer.status}" == result.error.reason, cell
 
 
 def settles_this(settles):
@@ -378,10 +378,10 @@ def unsettling(error: ErrorCode) -> ErrorCode:
 async def failing(play: Play, change: Change | None = None) -> set[tuple[str, str]]:
     """Return the cells in doubt that fail with codes declared otherwise: the write, and the name of the response."""
     failed = set()
-    for name, given in ANSWERS.items():
+    for name, answer in ANSWERS.items():
         for write in WRITES:
-            outcome, _ = await told(play, write, given, in_doubt=True, supplied=False, change=change)
-            if outcome != expected(write, given, in_doubt=True, supplied=False):
+            outcome, _ = await told(play, write, answer, in_doubt=True, supplied=False, change=change)
+            if outcome != expected(write, answer, in_doubt=True, supplied=False):
                 failed.add((write, name))
     return failed
 
@@ -478,11 +478,11 @@ def test_what_says_nothing_of_an_earlier_attempt_cannot_settle(kind: Failure) ->
 @pytest.mark.parametrize("write", WRITES)
 def test_the_declarations_are_the_ones_of_this_table(write: str) -> None:
     """Of the codes in the table, an operation declares as settling those that the rules name, and no other."""
-    known = {(given.status, code) for given in ANSWERS.values() for code in given.codes}
+    codes = {(answer.status, code) for answer in ANSWERS.values() for code in answer.codes}
     settles = {(error.status, error.code) for error in OPERATIONS[write].errors if error.settles}
     used = {(409, "idempotency_key_already_used")} if write in KEYED else set()
 
-    assert SETTLING[write] | used == settles & known
+    assert SETTLING[write] | used == settles & codes
 
 
 def test_a_code_settles_only_where_it_was_said() -> None:

@@ -279,10 +279,10 @@ async def restart(platform: Platform) -> None:
 
 async def sellers(platform: Platform, count: int) -> list[dict[str, Any]]:
     """Make sellers of one application."""
-    made = [json.loads(await platform.call("POST", "tenants", {}))]
-    while len(made) < count:
-        made.append(json.loads(await platform.call("POST", "tenants", {"client_id": made[0]["client_id"]})))
-    return made
+    tenants = [json.loads(await platform.call("POST", "tenants", {}))]
+    while len(tenants) < count:
+        tenants.append(json.loads(await platform.call("POST", "tenants", {"client_id": tenants[0]["client_id"]})))
+    return tenants
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -297,11 +297,13 @@ async def evidence(
 ) -> Evidence:
     """Gather what is left of a run."""
     ledger = [json.loads(line) for line in (await platform.call("GET", "ledger")).splitlines()]
-    noted, told = list(lines(plan.folder / "sent")), list(lines(plan.folder / "told"))
+    noted, calls = list(lines(plan.folder / "sent")), list(lines(plan.folder / "told"))
     if not plan.control:
         # On PostgreSQL the server has counted them.
-        faults.setdefault("disk full", sum("disk is full" in line.get("why", line.get("problem", "")) for line in told))
-        faults["callers left"] = sum(line.get("told") == LEFT for line in told)
+        faults.setdefault(
+            "disk full", sum("disk is full" in line.get("why", line.get("problem", "")) for line in calls)
+        )
+        faults["callers left"] = sum(line.get("told") == LEFT for line in calls)
     # The sandbox takes with it what each client has under way, and the database the locks of each. A spent refresh
     # token that a backup brings back is sent once by each process that starts.
     costly = {"sandbox": PROCESSES * 3, "database": PROCESSES * 3, "backups restored": PROCESSES * 3, "disk full": 0}
@@ -313,7 +315,7 @@ async def evidence(
             for entry in ledger
             if entry["kind"] in EFFECTS
         ],
-        told=told,
+        told=calls,
         sent=[line for line in noted if "key" in line],
         refreshed=[entry for entry in ledger if (entry["kind"], entry["order_id"]) == ("token_created", "refresh")],
         refreshes=[line for line in noted if "refresh" in line],
@@ -339,14 +341,14 @@ async def run(
     platform, kills, faults = Platform(folder, seed), Counter[str](), Counter[str]()
     await platform.start()
     try:
-        made = await sellers(platform, count)
+        tenants = await sellers(platform, count)
         # Two local names of the first seller: its records are the same under both.
         names = [["main", "also-main"], *([f"shop-{place}"] for place in range(1, count))]
-        users = [seller["user_id"] for seller in made]
+        users = [seller["user_id"] for seller in tenants]
         plan = Plan(
             base_url=platform.base_url,
-            client_id=made[0]["client_id"],
-            client_secret=made[0]["client_secret"],
+            client_id=tenants[0]["client_id"],
+            client_secret=tenants[0]["client_secret"],
             sellers=names,
             folder=folder,
             journal=str(folder / "journal.db") if server is None else await server.new(),
@@ -394,10 +396,10 @@ async def recover(plan: Plan) -> None:
     plan = structs.replace(plan, recover_only=True)
     codes = await asyncio.gather(*(life(structs.replace(plan, wall_ahead=ahead), None) for ahead in (0.0, TWO_DAYS)))
     for number in range(1, MOST_RECOVERIES + 1):
-        left = left_open(await rows_of(plan), time.time())
-        why = Counter(f"{row.state.value}: {row.reason or 'held by one that recovers'}" for row in left)
-        say(f"  recovery {number} of {MOST_RECOVERIES} after the first two finds open: {dict(why)}")
-        if not left:
+        still_open = left_open(await rows_of(plan), time.time())
+        reasons = Counter(f"{row.state.value}: {row.reason or 'held by one that recovers'}" for row in still_open)
+        say(f"  recovery {number} of {MOST_RECOVERIES} after the first two finds open: {dict(reasons)}")
+        if not still_open:
             break
         plan = structs.replace(plan, leases_ahead=plan.leases_ahead + LEASES)
         codes.append(await life(plan, None))
@@ -439,60 +441,60 @@ class Outcome(Struct, frozen=True):
     problems: list[str]
 
 
-def outcome(store: str, seen: Evidence, kills: Counter[str]) -> Outcome:
+def outcome(store: str, gathered: Evidence, kills: Counter[str]) -> Outcome:
     """Say what happened, and what is wrong."""
-    verdict = judge(seen)
+    verdict = judge(gathered)
     problems = [f"{store}, {rule}: {case}" for rule, broken in verdict.items() for case in broken[:5]]
-    silent = [rule for rule, broken in controls(seen).items() if not judge(broken)[rule]]
+    silent = [rule for rule, broken in controls(gathered).items() if not judge(broken)[rule]]
     return Outcome(
         store,
         kills,
-        seen.faults,
-        len(seen.sent),
-        len(seen.ledger),
-        Counter(row.state.value for row in seen.rows),
-        Counter(line["told"] for line in seen.told if "told" in line),
-        {"rejected": len(seen.rejected), "ending": len(seen.ending), "refreshed": len(seen.refreshed)},
+        gathered.faults,
+        len(gathered.sent),
+        len(gathered.ledger),
+        Counter(row.state.value for row in gathered.rows),
+        Counter(line["told"] for line in gathered.told if "told" in line),
+        {"rejected": len(gathered.rejected), "ending": len(gathered.ending), "refreshed": len(gathered.refreshed)},
         {rule: len(broken) for rule, broken in verdict.items()},
         [*problems, *(f"{store}: the control of {rule!r} did not fire" for rule in silent)],
     )
 
 
-def report(found: Outcome) -> None:
+def report(result: Outcome) -> None:
     """Print what happened."""
-    say(f"{found.store}: killed {dict(found.kills)}; attempts: {found.attempts}; effects: {found.effects}")
-    say(f"  faults: {dict(found.faults)}")
-    say(f"  records: {dict(found.records)}; callers were told: {dict(found.told)}")
-    say(f"  tokens: {found.ended}")
-    say("  " + ", ".join(f"{number} {rule}" for rule, number in found.broken.items()))
+    say(f"{result.store}: killed {dict(result.kills)}; attempts: {result.attempts}; effects: {result.effects}")
+    say(f"  faults: {dict(result.faults)}")
+    say(f"  records: {dict(result.records)}; callers were told: {dict(result.told)}")
+    say(f"  tokens: {result.ended}")
+    say("  " + ", ".join(f"{number} {rule}" for rule, number in result.broken.items()))
 
 
 async def on_both(seed: int, seconds: float, folder: Path, *, count: int = SELLERS) -> list[Outcome]:
     """Run on a file, and on a server where PostgreSQL is installed."""
-    found = []
+    outcomes = []
     (folder / "file").mkdir()
-    found.append(outcome("SQLite", *await run(folder / "file", seed, seconds / 2, count=count)))
-    report(found[-1])
+    outcomes.append(outcome("SQLite", *await run(folder / "file", seed, seconds / 2, count=count)))
+    report(outcomes[-1])
     if postgres.BIN is None:
         say("PostgreSQL is not installed here: its part is left out")
         if os.environ.get("PAYMENTSDK_TESTS_NEED_ALL"):
             raise SystemExit("not to be left out here")
-        return found
+        return outcomes
     (folder / "server").mkdir()
     with postgres.running() as server:
-        seen = await run(folder / "server", seed, seconds / 2, server=server, count=count)
-    found.append(outcome("PostgreSQL", *seen))
-    report(found[-1])
-    return found
+        run_on_server = await run(folder / "server", seed, seconds / 2, server=server, count=count)
+    outcomes.append(outcome("PostgreSQL", *run_on_server))
+    report(outcomes[-1])
+    return outcomes
 
 
 async def without_a_journal(seed: int, seconds: float, folder: Path) -> int:
     """Run clients that ignore the journal, and return how many orders they made twice: of a slow machine, some time."""
     for number in range(4):
-        (where := folder / f"control-{number}").mkdir()
-        seen, kills = await run(where, seed + number, seconds, control=True)
-        doubles = len(judge(seen)["double"])
-        say(f"control, without the journal: killed {dict(kills)}, effects: {len(seen.ledger)}, {doubles} double")
+        (directory := folder / f"control-{number}").mkdir()
+        gathered, kills = await run(directory, seed + number, seconds, control=True)
+        doubles = len(judge(gathered)["double"])
+        say(f"control, without the journal: killed {dict(kills)}, effects: {len(gathered.ledger)}, {doubles} double")
         if doubles:
             return doubles
     return 0
@@ -501,7 +503,7 @@ async def without_a_journal(seed: int, seconds: float, folder: Path) -> int:
 async def main(seed: int, seconds: float, folder: Path) -> list[str]:
     """Run it and its control, and return what is wrong."""
     say(f"seed {seed}")
-    problems = [problem for found in await on_both(seed, seconds * 0.75, folder) for problem in found.problems]
+    problems = [problem for result in await on_both(seed, seconds * 0.75, folder) for problem in result.problems]
     doubles = await without_a_journal(seed, seconds * 0.25, folder)
     return problems + (["clients that ignore the journal made no order twice"] if not doubles else [])
 

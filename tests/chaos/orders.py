@@ -91,8 +91,8 @@ class LeavingTransport(NotingTransport):
 class Till(Caller):
     """Calls the names of its process until somebody was told of each."""
 
-    def __init__(self, plan: Plan, client: PaymentsClient, told: Diary) -> None:
-        super().__init__(plan, client, told)
+    def __init__(self, plan: Plan, client: PaymentsClient, diary: Diary) -> None:
+        super().__init__(plan, client, diary)
         self._numbers = self._due()
 
     def _due(self) -> Iterator[int]:
@@ -123,11 +123,11 @@ class Till(Caller):
 
 async def work(plan: Plan) -> None:
     """Be one of the processes. The last one recovers nothing, and calls every name."""
-    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
+    diary, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
     async with client_of(plan, sent, LeavingTransport) as client:
         if not plan.control and not plan.recover_only:
-            await recover(client, told)
-        till = Till(plan, client, told)
+            await recover(client, diary)
+        till = Till(plan, client, diary)
         await asyncio.gather(*(till.work() for _ in range(TASKS)))
 
 
@@ -177,31 +177,33 @@ async def run(folder: Path, seed: int, journal: str, *, control: bool = False) -
         hits["processes killed"], hits["callers left"] = killed, sum(line.get("told") == LEFT for line in diary)
         plan = structs.replace(plan, leases_ahead=chaos.LEASES)
 
-        async def seen() -> Evidence:
+        async def gather() -> Evidence:
             return structs.replace(await chaos.evidence(plan, platform, users, {}, Counter()), faults=hits)
 
         if control:
-            return (evidence := await seen()), evidence
+            return (evidence := await gather()), evidence
         await chaos.recover(plan)
-        before = await seen()
+        before = await gather()
         if await chaos.life(structs.replace(plan, recover_only=True, of=1), None, worker="tests.chaos.orders"):
             raise SystemExit("the last client failed")
-        return before, await seen()
+        return before, await gather()
     finally:
         await platform.kill()
 
 
 def check(before: Evidence, after: Evidence) -> list[str]:
     """Say what is wrong."""
-    problems = {f"{rule}: {case}" for seen in (before, after) for rule, cases in judge(seen).items() for case in cases}
+    problems = {
+        f"{rule}: {case}" for evidence in (before, after) for rule, cases in judge(evidence).items() for case in cases
+    }
     answers = {line["name"]: line for line in after.told[len(before.told) :]}
     people = {row.name for row in after.rows if row.state in OPEN}  # Those that recovery could settle are "stuck".
     for name in NAMES:
         effects, answer = after.effects.get(name, ()), answers[name]
         text = f"{answer['told']} {answer.get('why', '')}"
-        if (wanted := rejection(name)) is not None:
-            if not text.startswith(f"refused {wanted}"):
-                problems.add(f"rejection: {name}: {wanted} was told as {text}")
+        if (expected := rejection(name)) is not None:
+            if not text.startswith(f"refused {expected}"):
+                problems.add(f"rejection: {name}: {expected} was told as {text}")
         elif name not in people and (
             len(effects) != 1 or (answer["told"], answer.get("id")) != ("done", effects[0]["id"])
         ):
@@ -220,16 +222,20 @@ def silent(before: Evidence, after: Evidence) -> list[str]:
             for name, word in words.items()
         },
     }
-    seen = set(check(before, after))
-    return [f"control: {name} was not seen" for name, case in broken.items() if seen.issuperset(check(before, case))]
+    problems = set(check(before, after))
+    return [
+        f"control: {name} was not seen" for name, case in broken.items() if problems.issuperset(check(before, case))
+    ]
 
 
 def report(before: Evidence, after: Evidence) -> None:
     """Print what happened."""
     chaos.say(f"faults: {dict(before.faults)}; attempts: {len(before.sent)}")
     chaos.say(f"callers were told: {dict(Counter(line['told'] for line in before.told if 'told' in line))}")
-    for when, seen in (("after recovery", before), ("after every name was called again", after)):
-        chaos.say(f"{when}: {len(seen.ledger)} orders; records: {dict(Counter(row.state.value for row in seen.rows))}")
+    for when, evidence in (("after recovery", before), ("after every name was called again", after)):
+        chaos.say(
+            f"{when}: {len(evidence.ledger)} orders; records: {dict(Counter(row.state.value for row in evidence.rows))}"
+        )
     for row in after.rows:
         if row.state in OPEN:
             chaos.say(f"for a person: {row.name}: {row.state.value}, {row.reason}")
@@ -240,10 +246,10 @@ async def main(seed: int, journal: str) -> bool:
     began = time.monotonic()
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
-        where = str(folders[0] / "journal.db")
+        path = str(folders[0] / "journal.db")
         if journal == "postgresql":
-            where = await stack.enter_context(postgres.running()).new()
-        before, after = await run(folders[0], seed, where)
+            path = await stack.enter_context(postgres.running()).new()
+        before, after = await run(folders[0], seed, path)
         control, _ = await run(folders[1], seed, str(folders[1] / "journal.db"), control=True)
     report(before, after)
     problems, doubles = [*check(before, after), *silent(before, after)], judge(control)["double"]

@@ -83,13 +83,13 @@ class _Counted(Coroutine[Any, Any, Any]):
 
 
 async def _one(plan: Plan, number: int) -> str:
-    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
+    diary, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
     async with client_of(plan, sent) as client:
         if plan.recover_only:
-            await recover(client, told)
+            await recover(client, diary)
             return "done"
         # Each seller has its turn, with an order that is not rejected, nor followed by other writes.
-        return await Caller(plan, client, told).call_number(55 * number)
+        return await Caller(plan, client, diary).call_number(55 * number)
 
 
 def _child(plan: Plan, number: int) -> int:

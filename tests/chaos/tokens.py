@@ -28,10 +28,10 @@ ENDING = 0.3
 def control(base_url: str, method: str, path: str, body: object = None) -> bytes:
     """Make a request to the control API of a sandbox."""
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"{base_url}/_sandbox/{path}", data, {"Content-Type": "application/json"}, method=method
     )
-    with urllib.request.urlopen(asked, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=10) as response:
         return response.read()
 
 

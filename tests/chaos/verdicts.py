@@ -52,66 +52,68 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def effects(self) -> Mapping[str, Sequence[Line]]:
         """What took effect under each name."""
-        found: dict[str, list[Line]] = defaultdict(list)
+        effects: dict[str, list[Line]] = defaultdict(list)
         for entry in self.ledger:
-            found[entry["external_reference"]].append(entry)
-        return found
+            effects[entry["external_reference"]].append(entry)
+        return effects
 
 
-def judge(seen: Evidence) -> Mapping[str, Sequence[str]]:
+def judge(evidence: Evidence) -> Mapping[str, Sequence[str]]:
     """Return by rule where it was broken."""
-    return {rule: check(seen) for rule, check in RULES.items()}
+    return {rule: check(evidence) for rule, check in RULES.items()}
 
 
-def _double(seen: Evidence) -> list[str]:
-    return [name for name, entries in seen.effects.items() if len(entries) > 1]
+def _double(evidence: Evidence) -> list[str]:
+    return [name for name, entries in evidence.effects.items() if len(entries) > 1]
 
 
-def _lost(seen: Evidence) -> list[str]:
-    ids = {name: {entry["id"] for entry in entries} for name, entries in seen.effects.items()}
-    told = {
-        line["name"] for line in seen.told if line.get("told") == "done" and line["id"] not in ids.get(line["name"], ())
+def _lost(evidence: Evidence) -> list[str]:
+    ids = {name: {entry["id"] for entry in entries} for name, entries in evidence.effects.items()}
+    told_names = {
+        line["name"]
+        for line in evidence.told
+        if line.get("told") == "done" and line["id"] not in ids.get(line["name"], ())
     }
-    kept = {row.name for row in seen.rows if row.state is RecordState.DONE and row.name not in ids}
-    return sorted(told | kept)
+    kept_names = {row.name for row in evidence.rows if row.state is RecordState.DONE and row.name not in ids}
+    return sorted(told_names | kept_names)
 
 
-def _wrong(seen: Evidence) -> list[str]:
-    rows = {row.name: row.state for row in seen.rows if row.state in WITHOUT_EFFECT}
-    told = {line["name"]: "told" for line in seen.told if line.get("told") == "refused"}
-    return [f"{name}: {state}" for name, state in {**told, **rows}.items() if name in seen.effects]
+def _wrong(evidence: Evidence) -> list[str]:
+    rows = {row.name: row.state for row in evidence.rows if row.state in WITHOUT_EFFECT}
+    refused = {line["name"]: "told" for line in evidence.told if line.get("told") == "refused"}
+    return [f"{name}: {state}" for name, state in {**refused, **rows}.items() if name in evidence.effects]
 
 
-def _final(seen: Evidence) -> list[str]:
+def _final(evidence: Evidence) -> list[str]:
     """A rejection that a caller was told of as final, and whose record is not closed with it."""
-    refused = {row.name for row in seen.rows if row.state is RecordState.REFUSED}
-    return sorted({line["name"] for line in seen.told if line.get("told") == "refused"} - refused)
+    refused = {row.name for row in evidence.rows if row.state is RecordState.REFUSED}
+    return sorted({line["name"] for line in evidence.told if line.get("told") == "refused"} - refused)
 
 
-def _foreign(seen: Evidence) -> list[str]:
+def _foreign(evidence: Evidence) -> list[str]:
     def seller(name: str) -> int:
-        return seen.sellers[int(name.partition("-")[0][1:])]
+        return evidence.sellers[int(name.partition("-")[0][1:])]
 
-    return [name for name, entries in seen.effects.items() for entry in entries if entry["tenant"] != seller(name)]
+    return [name for name, entries in evidence.effects.items() for entry in entries if entry["tenant"] != seller(name)]
 
 
-def _late(seen: Evidence) -> list[str]:
+def _late(evidence: Evidence) -> list[str]:
     # A process whose clock is off by whole days may have begun it, and what was not sent may have been begun anew.
-    ends = {row.key: row.not_after - round((row.begun - seen.now) / DAY) * DAY for row in seen.rows}
+    ends = {row.key: row.not_after - round((row.begun - evidence.now) / DAY) * DAY for row in evidence.rows}
     return [
         f"{line['key']}: {line['at'] - ends[line['key']]:.1f} s"
-        for line in seen.sent
+        for line in evidence.sent
         if line["at"] > ends.get(line["key"], line["at"]) + SLACK
     ]
 
 
-def _bytes(seen: Evidence) -> list[str]:
-    digests = {(line["key"], line["digest"]) for line in seen.sent}
+def _bytes(evidence: Evidence) -> list[str]:
+    digests = {(line["key"], line["digest"]) for line in evidence.sent}
     return [key for key, count in Counter(key for key, _ in digests).items() if count > 1]
 
 
-def _unkept(seen: Evidence) -> list[str]:
-    return sorted({line["key"] for line in seen.sent} - {row.key for row in seen.rows})
+def _unkept(evidence: Evidence) -> list[str]:
+    return sorted({line["key"] for line in evidence.sent} - {row.key for row in evidence.rows})
 
 
 def is_dated(row: Record, now: float) -> bool:
@@ -135,31 +137,33 @@ def left_open(rows: Sequence[Record], now: float) -> list[Record]:
     ]
 
 
-def _stuck(seen: Evidence) -> list[str]:
-    return [f"{row.name}: {row.state.value}, {row.reason}" for row in left_open(seen.rows, seen.now)]
+def _stuck(evidence: Evidence) -> list[str]:
+    return [f"{row.name}: {row.state.value}, {row.reason}" for row in left_open(evidence.rows, evidence.now)]
 
 
-def _refreshed(seen: Evidence) -> list[str]:
+def _refreshed(evidence: Evidence) -> list[str]:
     """More than one new pair for each token that was rejected or had an end."""
-    ended = Counter(user for user, _ in seen.ended)
-    issued = Counter(entry["tenant"] for entry in seen.refreshed)
+    ended = Counter(user for user, _ in evidence.ended)
+    issued = Counter(entry["tenant"] for entry in evidence.refreshed)
     return [f"{user}: {count} for {ended[user]}" for user, count in issued.items() if count > ended[user]]
 
 
-def _asked(seen: Evidence) -> list[str]:
+def _asked(evidence: Evidence) -> list[str]:
     """More than one attempt for each token that was rejected or had an end, and one more for each death."""
-    allowed = len(seen.ended) + seen.kills
-    return [f"{len(seen.refreshes)} of {allowed}"] if len(seen.refreshes) > allowed else []
+    allowed = len(evidence.ended) + evidence.kills
+    return [f"{len(evidence.refreshes)} of {allowed}"] if len(evidence.refreshes) > allowed else []
 
 
-def _surprised(seen: Evidence) -> list[str]:
+def _surprised(evidence: Evidence) -> list[str]:
     """A caller that was told what none of these calls can come to, such as a mistake of its own."""
-    return [f"{line['name']}: {line['told']}, {line['why']}" for line in seen.told if "other" in line.get("told", "")]
+    return [
+        f"{line['name']}: {line['told']}, {line['why']}" for line in evidence.told if "other" in line.get("told", "")
+    ]
 
 
-def _quiet(seen: Evidence) -> list[str]:
+def _quiet(evidence: Evidence) -> list[str]:
     """A fault that never came: what stands it is not known."""
-    return [f"{name} never came" for name, count in seen.faults.items() if not count]
+    return [f"{name} never came" for name, count in evidence.faults.items() if not count]
 
 
 RULES = {
@@ -179,35 +183,39 @@ RULES = {
 }
 
 
-def controls(seen: Evidence) -> Mapping[str, Evidence]:
+def controls(evidence: Evidence) -> Mapping[str, Evidence]:
     """Return for each rule the same evidence with one thing changed that breaks it: the rule has to see that."""
-    done = next(
+    record = next(
         row
-        for row in seen.rows
-        if row.state is RecordState.DONE and row.keyed and row.name in seen.effects and is_dated(row, seen.now)
+        for row in evidence.rows
+        if row.state is RecordState.DONE and row.keyed and row.name in evidence.effects and is_dated(row, evidence.now)
     )
-    entry = seen.effects[done.name][0]
-    others = [line for line in seen.ledger if line is not entry]
-    sent = next(line for line in seen.sent if line["key"] == done.key)
-    rows = [row for row in seen.rows if row is not done]
+    entry = evidence.effects[record.name][0]
+    remaining = [line for line in evidence.ledger if line is not entry]
+    sent = next(line for line in evidence.sent if line["key"] == record.key)
+    rows = [row for row in evidence.rows if row is not record]
 
     def with_row(state: RecordState) -> Evidence:
-        return structs.replace(seen, rows=[*rows, structs.replace(done, state=state, not_after=seen.now + 60)])
+        return structs.replace(
+            evidence, rows=[*rows, structs.replace(record, state=state, not_after=evidence.now + 60)]
+        )
 
     return {
-        "double": structs.replace(seen, ledger=[*seen.ledger, entry]),
-        "lost": structs.replace(seen, ledger=others),
+        "double": structs.replace(evidence, ledger=[*evidence.ledger, entry]),
+        "lost": structs.replace(evidence, ledger=remaining),
         "wrong": with_row(RecordState.NOT_SENT),
-        "final": structs.replace(seen, told=[*seen.told, {"name": done.name, "told": "refused"}]),
-        "foreign": structs.replace(seen, ledger=[*others, {**entry, "tenant": 0}]),
-        "late": structs.replace(seen, sent=[*seen.sent, {**sent, "at": done.not_after + 60}]),
-        "bytes": structs.replace(seen, sent=[*seen.sent, {**sent, "digest": "other"}]),
-        "unkept": structs.replace(seen, rows=rows),
+        "final": structs.replace(evidence, told=[*evidence.told, {"name": record.name, "told": "refused"}]),
+        "foreign": structs.replace(evidence, ledger=[*remaining, {**entry, "tenant": 0}]),
+        "late": structs.replace(evidence, sent=[*evidence.sent, {**sent, "at": record.not_after + 60}]),
+        "bytes": structs.replace(evidence, sent=[*evidence.sent, {**sent, "digest": "other"}]),
+        "unkept": structs.replace(evidence, rows=rows),
         "stuck": with_row(RecordState.UNKNOWN),
-        "refreshed": structs.replace(seen, rejected=set(), ending=set()),
-        "asked": structs.replace(seen, refreshes=[*seen.refreshes, *[{}] * (len(seen.ended) + seen.kills)]),
-        "quiet": structs.replace(seen, faults={**seen.faults, "nothing": 0}),
+        "refreshed": structs.replace(evidence, rejected=set(), ending=set()),
+        "asked": structs.replace(
+            evidence, refreshes=[*evidence.refreshes, *[{}] * (len(evidence.ended) + evidence.kills)]
+        ),
+        "quiet": structs.replace(evidence, faults={**evidence.faults, "nothing": 0}),
         "surprised": structs.replace(
-            seen, told=[*seen.told, {"name": done.name, "told": "other: RequestInvalid", "why": "no"}]
+            evidence, told=[*evidence.told, {"name": record.name, "told": "other: RequestInvalid", "why": "no"}]
         ),
     }

@@ -118,17 +118,17 @@ class FillingConnection(sqlite3.Connection):
         return super().execute(statement, *values)
 
 
-def journal_at(where: str, ahead: float = 0.0, *, fills: bool = False) -> Journal:
+def journal_at(address: str, ahead: float = 0.0, *, fills: bool = False) -> Journal:
     """Return the journal in a file or database, whose leases end so many seconds early."""
 
     def now() -> float:
         return time.time() + ahead
 
-    if "://" in where:
-        return PostgresJournal(where, now=now, timeout=15.0)  # A database that is killed is away for seconds.
+    if "://" in address:
+        return PostgresJournal(address, now=now, timeout=15.0)  # A database that is killed is away for seconds.
     if fills:
         sqlite3.connect = partial(sqlite3.connect, factory=FillingConnection)
-    return SQLiteJournal(where, now=now)
+    return SQLiteJournal(address, now=now)
 
 
 def store_at(plan: Plan, place: int) -> PostgresTokenStore | SQLiteTokenStore:
@@ -232,9 +232,9 @@ def word(error: PaymentsError) -> str:
             return f"other: {type(error).__name__}"
 
 
-def say(what: str) -> None:
+def say(message: str) -> None:
     """Tell the process that kills this one how far it is."""
-    sys.stdout.write(f"{what}\n")
+    sys.stdout.write(f"{message}\n")
     sys.stdout.flush()
 
 
@@ -246,8 +246,8 @@ def place_of(line: str) -> int:
 class Caller:
     """Calls names, and writes down what it is told."""
 
-    def __init__(self, plan: Plan, client: PaymentsClient, told: Diary) -> None:
-        self._plan, self._client, self._told = plan, client, told
+    def __init__(self, plan: Plan, client: PaymentsClient, diary: Diary) -> None:
+        self._plan, self._client, self._told = plan, client, diary
         self._random = Random(f"{plan.seed}/{plan.round}/{plan.number}")
         self._numbers = self._left() if plan.control else self._any()
         self._calls = False
@@ -292,23 +292,25 @@ class Caller:
         if self._plan.control:
             await self._tell(name, client.orders.create(order(name)))
             return
-        made = await self._tell(name, client.orders.create(order(name), once=name, not_after=window))
+        order_id = await self._tell(name, client.orders.create(order(name), once=name, not_after=window))
         number = number_of(name)
         if number % 5 == 1:
-            wanted = f"{name}/preference"
-            await self._tell(wanted, client.preferences.create(preference(wanted), once=wanted))
-        if number % 5 == 2 and made is not None:
+            preference_name = f"{name}/preference"
+            await self._tell(
+                preference_name, client.preferences.create(preference(preference_name), once=preference_name)
+            )
+        if number % 5 == 2 and order_id is not None:
             # The order may be paid or refunded already: by this process or another.
             with suppress(OSError):
-                await asyncio.to_thread(pay, self._plan.base_url, made)
-            await self._tell(f"{name}/refund", client.orders.refund(made, once=f"{name}/refund"))
+                await asyncio.to_thread(pay, self._plan.base_url, order_id)
+            await self._tell(f"{name}/refund", client.orders.refund(order_id, once=f"{name}/refund"))
 
-    async def _tell(self, name: str, made: Awaitable[Order | Preference]) -> str | None:
+    async def _tell(self, name: str, call: Awaitable[Order | Preference]) -> str | None:
         """Write down what a call comes to, and return the id of what it made; some callers leave before."""
         leaves = self._leave and self._random.random() < IMPATIENT
         try:
             async with asyncio.timeout(self._random.random() * PATIENCE if leaves else None):
-                done = await made
+                created = await call
         except TimeoutError:
             self._last = LEFT
             self._told.write(name=name, told=LEFT)
@@ -318,9 +320,11 @@ class Caller:
             self._told.write(name=name, told=self._last, why=str(error)[:200])
             return None
         self._last = "done"
-        refunds = done.transactions.refunds if isinstance(done, Order) and done.transactions is not None else None
-        self._told.write(name=name, told="done", id=refunds[-1].id if refunds and "/" in name else done.id)
-        return done.id
+        refunds = (
+            created.transactions.refunds if isinstance(created, Order) and created.transactions is not None else None
+        )
+        self._told.write(name=name, told="done", id=refunds[-1].id if refunds and "/" in name else created.id)
+        return created.id
 
 
 def client_of(plan: Plan, sent: Diary, transport: type[NotingTransport] = NotingTransport) -> PaymentsClient:
@@ -343,27 +347,27 @@ def client_of(plan: Plan, sent: Diary, transport: type[NotingTransport] = Noting
 
 async def run(plan: Plan) -> None:
     """Recover, and then call until somebody kills this process."""
-    told, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
+    diary, sent = Diary(plan.folder / "told"), Diary(plan.folder / "sent")
     async with client_of(plan, sent) as client:
         say("recovers")
         if not plan.control:
-            await recover(client, told)
+            await recover(client, diary)
         if plan.recover_only:
             return
-        caller = Caller(plan, client, told)
+        caller = Caller(plan, client, diary)
         await asyncio.gather(*(caller.work() for _ in range(TASKS)))
 
 
-async def recover(client: PaymentsClient, told: Diary) -> None:
+async def recover(client: PaymentsClient, diary: Diary) -> None:
     """Recover what others have left, and write down what came of it."""
     try:
         summary = await client.recover()
     except JournalUnavailable as error:
-        told.write(problem=str(error))
+        diary.write(problem=str(error))
         return
-    told.write(recovered={state.value: count for state, count in summary.resolved.items()})
+    diary.write(recovered={state.value: count for state, count in summary.resolved.items()})
     for problem in summary.problems:
-        told.write(problem=problem)
+        diary.write(problem=problem)
 
 
 if __name__ == "__main__":

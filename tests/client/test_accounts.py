@@ -39,8 +39,13 @@ TOKENS = {"shop-1": "APP_USR-one-0123456789", "shop-2": "APP_USR-two-0123456789"
 
 def make(transport: MemoryTransport, accounts: object, **settings: object) -> PaymentsClient:
     """Make a client of many sellers."""
-    known = {"base_url": "https://platform.test", "clock": FakeClock(), "client_id": "app", "client_secret": "secret-1"}
-    return PaymentsClient(transport=transport, accounts=accounts, **known, **settings)
+    defaults = {
+        "base_url": "https://platform.test",
+        "clock": FakeClock(),
+        "client_id": "app",
+        "client_secret": "secret-1",
+    }
+    return PaymentsClient(transport=transport, accounts=accounts, **defaults, **settings)
 
 
 def always(request: Request) -> Response:
@@ -67,17 +72,17 @@ async def test_an_account_calls_with_its_own_credentials(resolver) -> None:
 
 async def test_an_account_is_looked_up_once() -> None:
     """The resolver may be slow: it is asked at the first use of a name, also by copies, and never again."""
-    asked = []
+    names = []
 
     def resolve(name: str) -> str:
-        asked.append(name)
+        names.append(name)
         return TOKENS[name]
 
     async with make(MemoryTransport(always), resolve) as client:
-        for one in (client, client.with_options(strict=True), client.account("shop-2")):
-            await one.account("shop-1").orders.get("ORD1")
+        for caller in (client, client.with_options(strict=True), client.account("shop-2")):
+            await caller.account("shop-1").orders.get("ORD1")
 
-    assert ["shop-2", "shop-1"] == sorted(asked, reverse=True)
+    assert ["shop-2", "shop-1"] == sorted(names, reverse=True)
 
 
 async def test_the_calls_of_an_account_share_one_token_refresh() -> None:

@@ -125,9 +125,9 @@ def test_only_true_allows_it(value: object) -> None:
 async def test_a_copy_goes_where_its_client_goes() -> None:
     """What was allowed once is allowed to every copy, for it cannot go elsewhere."""
     transport = MemoryTransport(lambda request: Response(200, {}, b'{"id":"ORD1"}'))
-    one = PaymentsClient("token", base_url="http://sandbox:8787", transport=transport, allow_http=True)
+    original = PaymentsClient("token", base_url="http://sandbox:8787", transport=transport, allow_http=True)
 
-    await one.with_options(access_token="other").orders.get("ORD1")
+    await original.with_options(access_token="other").orders.get("ORD1")
 
     assert ["http://sandbox:8787/v1/orders/ORD1"] == [request.url for request in transport.requests]
 

@@ -65,15 +65,15 @@ class Seen(list[Event]):
         return [type(event).__name__ for event in self]
 
 
-def make(seen: Callable[[Event], None], transport: MemoryTransport, **settings: object) -> PaymentsClient:
-    """Make a client whose observer is *seen*."""
-    known = {"base_url": "https://platform.test", "clock": FakeClock(), "access_token": TOKEN, "retry": NO_JITTER}
-    return PaymentsClient(transport=transport, observers=[seen], **{**known, **settings})
+def make(observer: Callable[[Event], None], transport: MemoryTransport, **settings: object) -> PaymentsClient:
+    """Make a client whose observer is *observer*."""
+    defaults = {"base_url": "https://platform.test", "clock": FakeClock(), "access_token": TOKEN, "retry": NO_JITTER}
+    return PaymentsClient(transport=transport, observers=[observer], **{**defaults, **settings})
 
 
 async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
     """In order, with one number for all, the route and not the path, and each duration its own."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
     durations = iter([2.0, 0.5])
 
     def answer(request: Request) -> Response:
@@ -82,13 +82,13 @@ async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
 
     transport = MemoryTransport(answer)
     retry = RetryPolicy(base_delay=4.0)
-    await make(seen, transport, clock=clock, retry=retry).orders.get("ORD1")
+    await make(events, transport, clock=clock, retry=retry).orders.get("ORD1")
 
-    assert ["CallStarted", *["AttemptStarted", "AttemptEnded"] * 2, "CallEnded"] == seen.kinds
-    about = {(e.call, e.operation, e.method, e.route, e.account) for e in seen if isinstance(e, CallEvent)}
-    assert {(seen[0].call, "orders.get", "GET", "/v1/orders/{order_id}", None)} == about
-    assert ["https://platform.test/v1/orders/ORD1"] * 2 == [event.url for event in seen.of(AttemptStarted)]
-    first, second = seen.of(AttemptEnded)
+    assert ["CallStarted", *["AttemptStarted", "AttemptEnded"] * 2, "CallEnded"] == events.kinds
+    about = {(e.call, e.operation, e.method, e.route, e.account) for e in events if isinstance(e, CallEvent)}
+    assert {(events[0].call, "orders.get", "GET", "/v1/orders/{order_id}", None)} == about
+    assert ["https://platform.test/v1/orders/ORD1"] * 2 == [event.url for event in events.of(AttemptStarted)]
+    first, second = events.of(AttemptEnded)
     assert (1, 503, Failure.SERVER, 2.0) == (first.number, first.status, first.kind, first.elapsed)
     assert (2, 200, None, 0.5, "req-1") == (
         second.number,
@@ -97,7 +97,7 @@ async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
         second.elapsed,
         second.request_id,
     )
-    [end] = seen.of(CallEnded)
+    [end] = events.of(CallEnded)
     assert (CallOutcome.SUCCEEDED, None, 200, 2) == (end.outcome, end.error, end.status, end.attempts)
     assert (0.0, 0.0, 0.0) == (first.queued, second.queued, end.queued)
     assert end.elapsed == pytest.approx(2.5 + sum(clock.slept))
@@ -106,14 +106,14 @@ async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
 
 async def test_two_calls_have_two_numbers() -> None:
     """Events of calls that run at once can be told apart."""
-    seen = Seen()
-    client = make(seen, MemoryTransport(lambda request: ORDER))
+    events = Seen()
+    client = make(events, MemoryTransport(lambda request: ORDER))
 
     await asyncio.gather(client.orders.get("ORD1"), client.orders.get("ORD1"))
 
-    numbers = [event.call for event in seen.of(CallStarted)]
+    numbers = [event.call for event in events.of(CallStarted)]
     assert 2 == len(set(numbers))
-    assert sorted(numbers) == sorted(event.call for event in seen.of(CallEnded))
+    assert sorted(numbers) == sorted(event.call for event in events.of(CallEnded))
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ async def test_two_calls_have_two_numbers() -> None:
 )
 async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> None:
     """The three outcomes of a write are values of an enum, and so is the kind of each failure."""
-    seen, transport = Seen(), MemoryTransport([answer])
+    events, transport = Seen(), MemoryTransport([answer])
 
     with pytest.raises((NotFound, NotSent, OutcomeUnknown)):
-        await make(seen, transport, retry=RetryPolicy(attempts=1)).orders.create(order())
+        await make(events, transport, retry=RetryPolicy(attempts=1)).orders.create(order())
 
-    [attempt], [end] = seen.of(AttemptEnded), seen.of(CallEnded)
+    [attempt], [end] = events.of(AttemptEnded), events.of(CallEnded)
     assert kind is attempt.kind
     assert (outcome, error, status) == (end.outcome, end.error, end.status)
     assert end.idempotency_key == transport.requests[0].headers["X-Idempotency-Key"]
@@ -139,7 +139,7 @@ async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> Non
 
 async def test_a_read_without_a_response_and_a_cancelled_call_end_as_well() -> None:
     """Whatever ends a call, a `CallEnded` follows its `CallStarted`."""
-    seen = Seen()
+    events = Seen()
 
     async def cut_off(request: Request) -> Response:
         if len(transport.requests) == 1:
@@ -148,7 +148,7 @@ async def test_a_read_without_a_response_and_a_cancelled_call_end_as_well() -> N
         return await asyncio.Event().wait() and ORDER
 
     transport = MemoryTransport(cut_off)
-    once = make(seen, transport).with_options(retry=RetryPolicy(attempts=1))
+    once = make(events, transport).with_options(retry=RetryPolicy(attempts=1))
 
     with pytest.raises(NoAnswer):
         await once.orders.get("ORD1")
@@ -156,8 +156,8 @@ async def test_a_read_without_a_response_and_a_cancelled_call_end_as_well() -> N
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    assert [CallOutcome.NO_ANSWER, CallOutcome.CANCELLED] == [event.outcome for event in seen.of(CallEnded)]
-    assert 2 == len(seen.of(AttemptEnded))
+    assert [CallOutcome.NO_ANSWER, CallOutcome.CANCELLED] == [event.outcome for event in events.of(CallEnded)]
+    assert 2 == len(events.of(AttemptEnded))
 
 
 async def test_every_observer_is_told_and_none_breaks_a_call(caplog) -> None:
@@ -201,23 +201,23 @@ async def test_an_observer_adds_headers_to_an_attempt(caplog) -> None:
 
 async def test_events_name_the_account() -> None:
     """One observer counts by seller."""
-    seen = Seen()
-    client = make(seen, MemoryTransport(lambda request: ORDER), access_token=None, accounts={"shop-1": TOKEN})
+    events = Seen()
+    client = make(events, MemoryTransport(lambda request: ORDER), access_token=None, accounts={"shop-1": TOKEN})
 
     await client.account("shop-1").orders.get("ORD1")
 
-    assert {"shop-1"} == {event.account for event in seen}
+    assert {"shop-1"} == {event.account for event in events}
 
 
 async def test_no_event_holds_a_secret_or_a_query() -> None:
     """Neither the token nor what a search asks for is in the text of any event."""
-    seen = Seen()
+    events = Seen()
     body = b'{"paging":{"offset":0,"total":0},"results":[]}'
-    client = make(seen, MemoryTransport(lambda request: Response(200, {}, body)))
+    client = make(events, MemoryTransport(lambda request: Response(200, {}, body)))
 
     await client.plans.search(q="payer@example.com").first()
 
-    text = repr(seen)
+    text = repr(events)
     assert "plans.search" in text
     assert TOKEN not in text
     assert "payer" not in text
@@ -225,61 +225,61 @@ async def test_no_event_holds_a_secret_or_a_query() -> None:
 
 async def test_a_wait_for_a_turn_is_told() -> None:
     """After a 429 the next call waits: the observers learn of it, and how long; it is no part of the attempt."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
     answers = [Response(429, {"Retry-After": "5"}, b"{}"), ORDER]
     once = RetryPolicy(attempts=1)
-    client = make(seen, MemoryTransport(answers), clock=clock, retry=once, flow=FlowControl())
+    client = make(events, MemoryTransport(answers), clock=clock, retry=once, flow=FlowControl())
     clock.advance(1000.0)
 
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
     await client.orders.get("ORD1")
 
-    [throttled] = seen.of(Throttled)
-    last, end = seen.of(AttemptEnded)[-1], seen.of(CallEnded)[-1]
+    [throttled] = events.of(Throttled)
+    last, end = events.of(AttemptEnded)[-1], events.of(CallEnded)[-1]
     assert (1, True) == (throttled.number, throttled.admitted)
     assert throttled.waited == pytest.approx(0.1)
     assert (last.queued, end.queued) == pytest.approx((0.1, 0.1))
     assert (0.0, 0.1) == (last.elapsed, pytest.approx(end.elapsed))
-    assert Failure.RATE_LIMITED is seen.of(AttemptEnded)[0].kind
+    assert Failure.RATE_LIMITED is events.of(AttemptEnded)[0].kind
 
 
 async def test_what_kept_a_request_from_being_made_took_the_time_of_its_call() -> None:
     """There is no attempt whose beginning could count."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
     transport = MemoryTransport(lambda request: SendFailed("reset") if request.attempt == 1 else ORDER)
     pair = TokenPair(access_token="TEST-1", expires_at=clock.now() + 1.0)
     policy = RetryPolicy(attempts=2, base_delay=60.0, max_delay=60.0)
-    client = make(seen, transport, clock=clock, access_token=None, auth=RefreshingToken(pair, early=0), retry=policy)
+    client = make(events, transport, clock=clock, access_token=None, auth=RefreshingToken(pair, early=0), retry=policy)
     client = client.with_options(timeout=Timeout(total=None))
     with pytest.raises(OutcomeUnknown):
         await client.orders.cancel("ORD1")
 
-    first, ended = seen.of(AttemptEnded)
+    first, ended = events.of(AttemptEnded)
     assert (1, 0.0, 0) == (first.number, first.elapsed, ended.number)
-    assert ended.elapsed == seen.of(CallEnded)[0].elapsed > 1.0
+    assert ended.elapsed == events.of(CallEnded)[0].elapsed > 1.0
 
 
 async def test_the_waits_of_all_attempts_are_told_at_the_end() -> None:
     """Each attempt has its own wait for its turn, and the call has the sum of them."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
     answers = [Response(429, {"Retry-After": "1"}, b"{}"), Response(503), ORDER]
-    client = make(seen, MemoryTransport(answers), clock=clock, flow=FlowControl())
+    client = make(events, MemoryTransport(answers), clock=clock, flow=FlowControl())
     with pytest.raises(RateLimited):
         await client.with_options(retry=RetryPolicy(attempts=1)).orders.get("ORD1")
 
     await client.orders.get("ORD1")
 
-    waits = [attempt.queued for attempt in seen.of(AttemptEnded)]
+    waits = [attempt.queued for attempt in events.of(AttemptEnded)]
     assert waits[1] == pytest.approx(0.1)
-    assert seen.of(CallEnded)[-1].queued == pytest.approx(sum(waits))
+    assert events.of(CallEnded)[-1].queued == pytest.approx(sum(waits))
 
 
 async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
     """It is the longest of all, and a call that waited for nothing else must not look as if it had not."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
     limited = MemoryTransport([Response(429, {"Retry-After": "1"}, b"{}")])
-    client = make(seen, limited, clock=clock, flow=FlowControl(max_wait=0.05))
+    client = make(events, limited, clock=clock, flow=FlowControl(max_wait=0.05))
     client = client.with_options(retry=RetryPolicy(attempts=1))
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
@@ -287,33 +287,33 @@ async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
     with pytest.raises(NotSent):
         await client.orders.get("ORD1")
 
-    [throttled], ended = seen.of(Throttled), seen.of(CallEnded)[-1]
+    [throttled], ended = events.of(Throttled), events.of(CallEnded)[-1]
     assert not throttled.admitted
     assert throttled.waited == ended.queued > 0.0
 
 
 async def test_a_budget_that_is_spent_shows() -> None:
     """What is left of the budget for retries is on the end of each call."""
-    seen = Seen()
-    client = make(seen, MemoryTransport([SendFailed("reset")] * 4))
+    events = Seen()
+    client = make(events, MemoryTransport([SendFailed("reset")] * 4))
 
     with pytest.raises(NoAnswer):
         await client.orders.get("ORD1")
 
-    [end] = seen.of(CallEnded)
+    [end] = events.of(CallEnded)
     assert 0.97 == end.retry_budget
 
 
 async def test_a_budget_that_nobody_has_spent_from_is_full() -> None:
     """That of another seller, or of writes where reads have failed."""
-    seen = Seen()
-    client = make(seen, MemoryTransport([*[SendFailed("reset")] * 4, ORDER]))
+    events = Seen()
+    client = make(events, MemoryTransport([*[SendFailed("reset")] * 4, ORDER]))
 
     with pytest.raises(NoAnswer):
         await client.orders.get("ORD1")
     await client.orders.cancel("ORD1")
 
-    assert [0.97, 1.0] == [end.retry_budget for end in seen.of(CallEnded)]
+    assert [0.97, 1.0] == [end.retry_budget for end in events.of(CallEnded)]
 
 
 def token(number: int) -> Response:
@@ -322,60 +322,60 @@ def token(number: int) -> Response:
     return Response(200, {}, body)
 
 
-def with_refresh(seen: Seen, handler: Callable[[Request], Response], expires_at: float) -> PaymentsClient:
+def with_refresh(events: Seen, handler: Callable[[Request], Response], expires_at: float) -> PaymentsClient:
     """Make a client whose token ends at *expires_at*."""
     pair = TokenPair(access_token="APP_USR-old-77", refresh_token="TG-0", expires_at=expires_at)
     auth = RefreshingToken(pair, store=MemoryTokenStore(pair))
     application = {"client_id": "app", "client_secret": "secret-1"}
-    return make(seen, MemoryTransport(handler), access_token=None, accounts={"shop-1": auth}, **application)
+    return make(events, MemoryTransport(handler), access_token=None, accounts={"shop-1": auth}, **application)
 
 
 async def test_a_refresh_is_told_once() -> None:
     """However many calls wait for it; with the account, and when the new token ends."""
-    seen = Seen()
+    events = Seen()
 
     def answer(request: Request) -> Response:
         return token(1) if request.operation == "oauth.token" else ORDER
 
-    client = with_refresh(seen, answer, expires_at=1.0).account("shop-1")
+    client = with_refresh(events, answer, expires_at=1.0).account("shop-1")
     await asyncio.gather(*(client.orders.get("ORD1") for _ in range(3)))
 
-    [refreshed] = seen.of(TokenRefreshed)
+    [refreshed] = events.of(TokenRefreshed)
     assert ("shop-1", 1_700_000_000.0 + 15_552_000) == (refreshed.account, refreshed.expires_at)
-    assert {"shop-1"} == {event.account for event in seen}
-    assert "TG-" not in repr(seen)
+    assert {"shop-1"} == {event.account for event in events}
+    assert "TG-" not in repr(events)
 
 
 @pytest.mark.parametrize("alive", [True, False])
 async def test_a_spent_refresh_token_is_told_while_there_is_time(alive: bool) -> None:
     """An early refresh that is rejected does no harm yet: whoever observes learns until when a person has to act."""
-    seen = Seen()
+    events = Seen()
     end = 1_700_000_000.0 + (100.0 if alive else -1.0)
 
     def answer(request: Request) -> Response:
         return Response(400, {}, b'{"error":"invalid_grant"}') if request.operation == "oauth.token" else ORDER
 
-    client = with_refresh(seen, answer, expires_at=end).account("shop-1")
+    client = with_refresh(events, answer, expires_at=end).account("shop-1")
     if alive:
         await client.orders.get("ORD1")
     else:
         with pytest.raises(ReauthorizationRequired):
             await client.orders.get("ORD1")
 
-    [due] = seen.of(ReauthorizationDue)
+    [due] = events.of(ReauthorizationDue)
     assert ("shop-1", end, "orders.get") == (due.account, due.expires_at, due.operation)
-    assert [] == seen.of(TokenRefreshed)
+    assert [] == events.of(TokenRefreshed)
 
 
 async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
     """A call that resolves a record says so, one that finds it resolved does not, and a recovery tells what is open."""
-    seen = Seen()
+    events = Seen()
     journal = SQLiteJournal(tmp_path / "journal.db")
     once = RetryPolicy(attempts=1)
     async with (
         Sandbox() as sandbox,
         PaymentsClient(
-            sandbox.access_token, base_url=sandbox.base_url, journal=journal, observers=[seen], retry=once
+            sandbox.access_token, base_url=sandbox.base_url, journal=journal, observers=[events], retry=once
         ) as client,
     ):
         await client.orders.create(order(), once="table-7/1")
@@ -383,24 +383,24 @@ async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
         lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1)
         with sandbox.faults.add(lost), pytest.raises(OutcomeUnknown):
             await client.orders.create(order("A-2"), once="table-7/2")
-        assert [RecordState.DONE, RecordState.UNKNOWN] == [event.state for event in seen.of(RecordResolved)]
-        del seen[:]
+        assert [RecordState.DONE, RecordState.UNKNOWN] == [event.state for event in events.of(RecordResolved)]
+        del events[:]
         await client.recover()
 
-    [resolved] = seen.of(RecordResolved)
+    [resolved] = events.of(RecordResolved)
     assert ("table-7/2", "orders.create", RecordState.DONE, True) == (
         resolved.name,
         resolved.operation,
         resolved.state,
         resolved.recovered,
     )
-    assert [{}] == [dict(event.count) for event in seen.of(RecordsOpen)]
-    assert [CallOutcome.SUCCEEDED] == [event.outcome for event in seen.of(CallEnded)]
+    assert [{}] == [dict(event.count) for event in events.of(RecordsOpen)]
+    assert [CallOutcome.SUCCEEDED] == [event.outcome for event in events.of(CallEnded)]
 
 
 async def test_records_that_stay_open_are_counted(tmp_path: Path) -> None:
     """By state, with the age of the oldest."""
-    seen, clock = Seen(), FakeClock()
+    events, clock = Seen(), FakeClock()
 
     def answer(request: Request) -> Response:
         date = {"Date": formatdate(clock.now(), usegmt=True)}
@@ -408,44 +408,44 @@ async def test_records_that_stay_open_are_counted(tmp_path: Path) -> None:
 
     journal = SQLiteJournal(tmp_path / "journal.db")
     once = RetryPolicy(attempts=1)
-    async with make(seen, MemoryTransport(answer), journal=journal, clock=clock, retry=once) as client:
+    async with make(events, MemoryTransport(answer), journal=journal, clock=clock, retry=once) as client:
         with pytest.raises(OutcomeUnknown):
             await client.orders.create(order(), once="table-7/1")
         clock.advance(30.0)
         await client.recover()
 
-    [left] = seen.of(RecordsOpen)
-    assert {RecordState.UNKNOWN: 1} == left.count
-    assert left.oldest == pytest.approx(30.0, abs=1.5)
+    [open_records] = events.of(RecordsOpen)
+    assert {RecordState.UNKNOWN: 1} == open_records.count
+    assert open_records.oldest == pytest.approx(30.0, abs=1.5)
 
 
 @pytest.mark.parametrize("fast", [False, True])
 async def test_a_kept_connection_is_told(fast: bool) -> None:
     """The first request opens a connection, the second reuses it."""
-    seen = Seen()
+    events = Seen()
     transport = Http11Transport() if fast else None
     async with (
         Sandbox() as sandbox,
         PaymentsClient(
-            sandbox.access_token, base_url=sandbox.base_url, transport=transport, observers=[seen]
+            sandbox.access_token, base_url=sandbox.base_url, transport=transport, observers=[events]
         ) as client,
     ):
         for _ in range(2):
             await client.merchant_orders.search().first()
 
-    assert [False, True] == [event.reused for event in seen.of(AttemptEnded)]
+    assert [False, True] == [event.reused for event in events.of(AttemptEnded)]
 
 
 async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:
     """A pair without a refresh token works until it ends: whoever observes learns when that is."""
-    seen, end = Seen(), 1_700_000_000.0 + 100.0
+    events, end = Seen(), 1_700_000_000.0 + 100.0
     pair = TokenPair(access_token="APP_USR-old-77", expires_at=end)
     application = {"client_id": "app", "client_secret": "secret-1"}
-    client = make(seen, MemoryTransport([ORDER]), access_token=None, accounts={"shop-1": pair}, **application)
+    client = make(events, MemoryTransport([ORDER]), access_token=None, accounts={"shop-1": pair}, **application)
 
     await client.account("shop-1").orders.get("ORD1")
 
-    assert [end] == [event.expires_at for event in seen.of(ReauthorizationDue)]
+    assert [end] == [event.expires_at for event in events.of(ReauthorizationDue)]
 
 
 class Stuck:
@@ -468,15 +468,15 @@ class Broken:
 
 async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
     """Nothing was sent, but who was told of its beginning is told of its end."""
-    seen, transport = Seen(), MemoryTransport()
-    call = asyncio.ensure_future(make(seen, transport, access_token=None, auth=Stuck()).orders.get("ORD1"))
+    events, transport = Seen(), MemoryTransport()
+    call = asyncio.ensure_future(make(events, transport, access_token=None, auth=Stuck()).orders.get("ORD1"))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
-    ended, call_ended = seen.of(AttemptEnded)[0], seen.of(CallEnded)[0]
+    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
+    ended, call_ended = events.of(AttemptEnded)[0], events.of(CallEnded)[0]
     assert (1, Failure.NOT_SENT, "cancelled") == (ended.number, ended.kind, ended.failure)
     assert (CallOutcome.CANCELLED, 1) == (call_ended.outcome, call_ended.attempts)
 
@@ -484,25 +484,25 @@ async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
 @pytest.mark.parametrize("error", [KeyError("x"), NotSent("no key"), SystemExit(3)])
 async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> None:
     """Whatever the signer raises; the end has the number of the beginning."""
-    seen = Seen()
+    events = Seen()
     with pytest.raises((NotSent, SystemExit)):
-        await make(seen, MemoryTransport(), access_token=None, auth=Broken(error)).orders.get("ORD1")
+        await make(events, MemoryTransport(), access_token=None, auth=Broken(error)).orders.get("ORD1")
 
-    assert [1] == [event.number for event in seen.of(AttemptStarted)] == [e.number for e in seen.of(AttemptEnded)]
-    assert [1] == [event.attempts for event in seen.of(CallEnded)]
+    assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
+    assert [1] == [event.attempts for event in events.of(CallEnded)]
 
 
 async def test_a_signature_that_takes_too_long_ends_its_attempt() -> None:
     """The deadline ends the wait, and the end has the number of the beginning."""
-    seen, clock = Seen(), FakeClock()
-    client = make(seen, MemoryTransport(), access_token=None, auth=Stuck(), clock=clock)
+    events, clock = Seen(), FakeClock()
+    client = make(events, MemoryTransport(), access_token=None, auth=Stuck(), clock=clock)
     call = asyncio.ensure_future(client.orders.get("ORD1"))
     await asyncio.sleep(0)
     clock.advance(61)
     with pytest.raises(NotSent, match="while the request was signed"):
         await call
 
-    assert [(1, Failure.NOT_SENT)] == [(event.number, event.kind) for event in seen.of(AttemptEnded)]
+    assert [(1, Failure.NOT_SENT)] == [(event.number, event.kind) for event in events.of(AttemptEnded)]
 
 
 class Slow:
@@ -518,8 +518,8 @@ class Slow:
 
 async def test_an_attempt_whose_client_is_closed_while_it_is_signed_ends() -> None:
     """It is not sent, and whoever counts the attempts in flight counts it off."""
-    seen, transport, signer = Seen(), MemoryTransport(), Slow()
-    client = make(seen, transport, access_token=None, auth=signer)
+    events, transport, signer = Seen(), MemoryTransport(), Slow()
+    client = make(events, transport, access_token=None, auth=signer)
     call = asyncio.ensure_future(client.orders.get("ORD1"))
     await asyncio.sleep(0)
     await client.aclose()
@@ -528,35 +528,35 @@ async def test_an_attempt_whose_client_is_closed_while_it_is_signed_ends() -> No
         await call
 
     assert [] == transport.requests
-    assert [1] == [event.number for event in seen.of(AttemptStarted)] == [e.number for e in seen.of(AttemptEnded)]
+    assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
 
 
 async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() -> None:
     """The response is there, and reading it lets others go on meanwhile: one of them may cancel it."""
-    seen, rows = Seen(), b",".join([b'{"id":1,"total_amount":"abc"}'] * 20_000)
+    events, rows = Seen(), b",".join([b'{"id":1,"total_amount":"abc"}'] * 20_000)
     page = Response(200, {}, b'{"elements":[' + rows + b'],"next_offset":20000,"total":20000}')
-    call = asyncio.ensure_future(make(seen, MemoryTransport([page])).merchant_orders.search().first())
+    call = asyncio.ensure_future(make(events, MemoryTransport([page])).merchant_orders.search().first())
     for _ in range(9):  # It has been sent, and is read.
         await asyncio.sleep(0)
-    assert ["CallStarted", "AttemptStarted"] == seen.kinds
+    assert ["CallStarted", "AttemptStarted"] == events.kinds
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
 
-    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == seen.kinds
-    assert (200, "cancelled") == (seen.of(AttemptEnded)[0].status, seen.of(AttemptEnded)[0].failure)
+    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
+    assert (200, "cancelled") == (events.of(AttemptEnded)[0].status, events.of(AttemptEnded)[0].failure)
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
 def test_a_call_that_the_end_of_the_program_ends_may_have_been_sent(ends: type[BaseException]) -> None:
     """Whoever counts the writes that were not sent would take it for one that can be made once more."""
-    seen = Seen()
+    events = Seen()
 
     async def create() -> None:
-        settings = {"transport": MemoryTransport([ends()]), "observers": [seen]}
+        settings = {"transport": MemoryTransport([ends()]), "observers": [events]}
         await PaymentsClient(TOKEN, base_url="https://a.test", **settings).orders.create(order())
 
     with pytest.raises(ends):
         asyncio.run(create())
 
-    assert CallOutcome.CANCELLED is seen.of(CallEnded)[0].outcome
+    assert CallOutcome.CANCELLED is events.of(CallEnded)[0].outcome

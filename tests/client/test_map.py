@@ -89,7 +89,9 @@ async def test_it_calls_with_each_item_in_order(client) -> None:
     await work.end(4)
     await reader.task
 
-    assert [(n, n * 10, None) for n in range(5)] == [(one.item, one.value, one.error) for one in reader.seen]
+    assert [(n, n * 10, None) for n in range(5)] == [
+        (outcome.item, outcome.value, outcome.error) for outcome in reader.seen
+    ]
     assert 3 == work.most
 
 
@@ -118,8 +120,8 @@ async def test_a_failed_call_is_an_outcome() -> None:
 
     outcomes = [outcome async for outcome in client.map(client.orders.get, ["1", "2", "3", ""])]
 
-    assert [None, NotFound, None, RequestInvalid] == [one.error and type(one.error) for one in outcomes]
-    assert ["1", "3"] == [one.value.id for one in outcomes if one.error is None]
+    assert [None, NotFound, None, RequestInvalid] == [outcome.error and type(outcome.error) for outcome in outcomes]
+    assert ["1", "3"] == [outcome.value.id for outcome in outcomes if outcome.error is None]
     assert repr(outcomes[0]).startswith("MapOutcome('1', Order(id='1'")
     assert repr(outcomes[1]).startswith("MapOutcome('2', error=NotFound(404")
     with pytest.raises(NotFound):
@@ -144,12 +146,12 @@ async def test_a_failed_call_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_a_slow_consumer_holds_the_items_up(client, ordered: bool) -> None:
     """Of an endless iterable no more is taken than may be under way."""
-    taken = []
+    numbers = []
 
     def endless() -> Iterator[int]:
         number = 0
         while True:
-            taken.append(number)
+            numbers.append(number)
             yield number
             number += 1
 
@@ -160,16 +162,16 @@ async def test_a_slow_consumer_holds_the_items_up(client, ordered: bool) -> None
         for number in range(3):
             await anext(outcomes)
             await turns()
-            assert number + 5 == len(taken)
+            assert number + 5 == len(numbers)
 
 
 async def test_an_async_iterable_is_asked_for_one_item_at_a_time(client) -> None:
     """And only when there is a place for it; what has ended is yielded while it is waited for."""
-    asked, gate = [], asyncio.Event()
+    numbers, gate = [], asyncio.Event()
 
     async def slow() -> AsyncIterator[int]:
         for number in range(3):
-            asked.append(number)
+            numbers.append(number)
             if number == 2:
                 await gate.wait()
             yield number
@@ -177,10 +179,10 @@ async def test_an_async_iterable_is_asked_for_one_item_at_a_time(client) -> None
     work = Work()
     reader = Reader(client.map(work, slow(), concurrency=2))
     await turns()
-    assert ([0, 1], [0, 1]) == (asked, work.started)
+    assert ([0, 1], [0, 1]) == (numbers, work.started)
 
     await work.end(0)
-    assert ([0, 1, 2], [0]) == (asked, reader.items)
+    assert ([0, 1, 2], [0]) == (numbers, reader.items)
     await work.end(1)
     assert [0, 1] == reader.items
     gate.set()
@@ -300,8 +302,8 @@ async def test_leaving_early_closes_a_generator_that_nobody_waits_for(client) ->
     assert (0, [True]) == (first.value, closed)
 
 
-@pytest.mark.parametrize("how", ["cancel", "close"])
-async def test_leaving_early_ends_the_calls(client, how: str) -> None:
+@pytest.mark.parametrize("ending", ["cancel", "close"])
+async def test_leaving_early_ends_the_calls(client, ending: str) -> None:
     """Whether its task is cancelled or the iterator closed, no call and no iterator goes on by itself."""
     closed = []
 
@@ -319,7 +321,7 @@ async def test_leaving_early_ends_the_calls(client, how: str) -> None:
     outcomes = client.map(work, Source(), ordered=False)
     reader = Reader(outcomes)
     await turns()
-    if how == "cancel":
+    if ending == "cancel":
         reader.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reader.task
@@ -342,8 +344,8 @@ async def test_an_empty_iterable_yields_nothing(client) -> None:
             yield number
 
     work = Work()
-    assert [] == [one async for one in client.map(work, [])]
-    assert [] == [one async for one in client.map(work, nothing())]
+    assert [] == [outcome async for outcome in client.map(work, [])]
+    assert [] == [outcome async for outcome in client.map(work, nothing())]
 
 
 @pytest.mark.parametrize(
@@ -371,12 +373,12 @@ async def test_a_pager_is_mapped() -> None:
 
     async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         names = [f"A-{number}" for number in range(5)]
-        made = [one.value async for one in client.map(client.orders.create, map(order, names), concurrency=3)]
-        for one in made:
-            sandbox.buyer.pay(one)
+        orders = [outcome.value async for outcome in client.map(client.orders.create, map(order, names), concurrency=3)]
+        for created in orders:
+            sandbox.buyer.pay(created)
         sold = client.merchant_orders.search(page_size=2)
 
         async def again(row: object) -> object:
             return row.external_reference
 
-        assert sorted(names) == sorted([one.value async for one in client.map(again, sold, ordered=False)])
+        assert sorted(names) == sorted([reference.value async for reference in client.map(again, sold, ordered=False)])

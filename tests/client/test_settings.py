@@ -73,7 +73,7 @@ def connect(**settings: object) -> tuple[PaymentsClient, MemoryTransport]:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "told"),
+    ("bounds", "expected"),
     [
         (Timeout(total=60, attempt=10, connect=5), (10, 5)),
         (Timeout(total=60, attempt=5, connect=5), (5, 4.5)),
@@ -82,14 +82,16 @@ def connect(**settings: object) -> tuple[PaymentsClient, MemoryTransport]:
         (Timeout(total=8, attempt=10, connect=None), (8, 7.2)),
     ],
 )
-async def test_the_wait_for_a_connection_ends_before_the_attempt(bounds: Timeout, told: tuple[float, float]) -> None:
+async def test_the_wait_for_a_connection_ends_before_the_attempt(
+    bounds: Timeout, expected: tuple[float, float]
+) -> None:
     """What is cut off after it may have been sent, and would be in doubt: a tenth of the attempt is left for that."""
     client, transport = connect(timeout=bounds)
     async with client:
         with pytest.raises(OutcomeUnknown):
             await client.orders.cancel("ORD1")
 
-    assert [told] == [(request.timeout, pytest.approx(request.connect_timeout)) for request in transport.requests]
+    assert [expected] == [(request.timeout, pytest.approx(request.connect_timeout)) for request in transport.requests]
 
 
 @pytest.mark.parametrize("ahead", [-3601, -3599, -1, 0, 1, 3599, 3600])
@@ -141,7 +143,7 @@ async def test_a_map_takes_one_call_at_a_time_or_very_many(concurrency: int) -> 
         return 2 * number
 
     async with client:
-        assert [0, 2, 4] == [one.value async for one in client.map(double, range(3), concurrency=concurrency)]
+        assert [0, 2, 4] == [outcome.value async for outcome in client.map(double, range(3), concurrency=concurrency)]
 
 
 async def test_a_signed_client_without_an_account_has_no_records(tmp_path) -> None:
@@ -203,7 +205,9 @@ async def test_a_write_that_was_not_sent_says_so_each_time(tmp_path) -> None:
                 await client.orders.cancel("ORD1", once="table-7/1")
             errors.append(raised.value)
 
-    assert {("orders.cancel", errors[0].idempotency_key)} == {(one.operation, one.idempotency_key) for one in errors}
+    assert {("orders.cancel", errors[0].idempotency_key)} == {
+        (error.operation, error.idempotency_key) for error in errors
+    }
     assert errors[0].idempotency_key is not None
 
 

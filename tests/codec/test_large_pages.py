@@ -65,7 +65,7 @@ def client(body: bytes, **options: object) -> PaymentsClient:
 
 def number_of(anomalies: tuple[Anomaly, ...]) -> int:
     """How many a report tells of."""
-    return sum(one.value if one.reason.startswith("and ") else 1 for one in anomalies)
+    return sum(anomaly.value if anomaly.reason.startswith("and ") else 1 for anomaly in anomalies)
 
 
 @pytest.mark.control(
@@ -83,25 +83,27 @@ def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
 
     times = together.total // len(rows)
     assert [row for value, _ in alone for row in value.elements] * times == list(together.elements)
-    told = [
+    reported = [
         (anomaly.path.replace("[0]", f"[{i}]", 1), anomaly.value, anomaly.reason, anomaly.dropped)
-        for i, (_, found) in enumerate(alone)
-        for anomaly in found
+        for i, (_, anomalies_of_row) in enumerate(alone)
+        for anomaly in anomalies_of_row
     ]
-    assert set(map(repr, told)) <= {repr((a.path, a.value, a.reason, a.dropped)) for a in anomalies[: len(told)]}
+    assert set(map(repr, reported)) <= {
+        repr((a.path, a.value, a.reason, a.dropped)) for a in anomalies[: len(reported)]
+    }
     assert 0 == together.next_offset
-    assert times * sum(number_of(found) for _, found in alone) == number_of(anomalies)
+    assert times * sum(number_of(anomalies_of_row) for _, anomalies_of_row in alone) == number_of(anomalies)
 
 
 def test_each_row_is_repaired_by_what_is_wrong_with_it() -> None:
     """Around an entry that is no row, rows with other malformed members do not get into each other's way."""
-    good, other = {"id": 1, "external_reference": "x" * 300}, {"id": 2, "site_id": 5}
-    rows = [good, "text", other, {"id": 3, "external_reference": 7}, good]
+    good, second = {"id": 1, "external_reference": "x" * 300}, {"id": 2, "site_id": 5}
+    rows = [good, "text", second, {"id": 3, "external_reference": 7}, good]
 
     value, anomalies = SEARCH.decode(page(rows * 60))
 
     assert [(1, None), (2, "5"), (3, None), (1, None)] * 60 == [(row.id, row.site_id) for row in value.elements]
-    assert ["[1]", "[2].site_id", "[3].external_reference"] == [one.path[10:] for one in anomalies[:3]]
+    assert ["[1]", "[2].site_id", "[3].external_reference"] == [anomaly.path[10:] for anomaly in anomalies[:3]]
 
 
 def test_rows_that_are_no_rows_are_named_each() -> None:
@@ -132,8 +134,8 @@ async def test_a_walk_over_such_pages_loses_no_row() -> None:
 
     def response(request) -> Response:
         offset = int(request.url.rpartition("offset=")[2])
-        found = {"elements": rows[offset : offset + 400], "next_offset": 0, "total": len(rows)}
-        return Response(200, {}, json.dumps(found).encode())
+        content = {"elements": rows[offset : offset + 400], "next_offset": 0, "total": len(rows)}
+        return Response(200, {}, json.dumps(content).encode())
 
     walker = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(response))
 
@@ -228,8 +230,8 @@ async def test_a_deadline_does_not_end_a_decoding() -> None:
             clock.advance(31.0)
             await asyncio.sleep(0)
 
-    one = client(body, clock=clock, timeout=Timeout(total=30.0))
-    call = asyncio.create_task(one.call(SEARCH))
+    slow_client = client(body, clock=clock, timeout=Timeout(total=30.0))
+    call = asyncio.create_task(slow_client.call(SEARCH))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     hurrying = asyncio.create_task(hurry())
@@ -252,11 +254,11 @@ async def test_a_cancelled_decoding_ends() -> None:
 
 def test_a_program_that_ends_while_a_page_is_repaired_ends() -> None:
     """Its exit waits for the repair, which is finite, and writes nothing."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
     )
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (0, "") == (process.returncode, process.stderr)
 
 
 ENDS = """
@@ -292,7 +294,7 @@ def test_a_malformed_row_costs_no_row_of_a_large_page(rows: list[object], separa
 
     alone, _ = SEARCH.decode(page(rows))
     assert alone.elements * times == value.elements[1:]
-    assert ["$.elements[0].site_id"] == [one.path for one in anomalies]
+    assert ["$.elements[0].site_id"] == [anomaly.path for anomaly in anomalies]
 
 
 def test_huge_rows_are_repaired() -> None:

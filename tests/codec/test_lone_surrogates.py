@@ -98,14 +98,14 @@ async def test_an_error_that_came_as_a_success_is_none() -> None:
     """What has half a character is still looked at for what an error has."""
     body = json.dumps({**MADE, "status": 400, "message": "lunch \ud83d"}).encode()
 
-    told = None
+    text = None
     try:
         await client(201, body).orders.create(ORDER)
     except OutcomeUnknown as error:
-        told = str(error)
+        text = str(error)
 
-    assert told is not None
-    assert "the response has the fields of an error" in told
+    assert text is not None
+    assert "the response has the fields of an error" in text
 
 
 #: What a text may have in it as JSON writes it: escaped backslashes before what then is no escape, pairs, and halves.

@@ -96,13 +96,15 @@ def test_a_row_that_rejects_itself_costs_no_other(count: int) -> None:
     search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=CHECKED)
     rows = b'{"report": "a"}, ' * count
 
-    page, [row, one] = search.decode(
+    page, [row, member] = search.decode(
         b'{"rows": [' + rows + b'{"report": "b", "place": -1}, {"report": "c"}], "one": {"report": "d", "place": -1}}'
     )
 
-    assert [*["a"] * count, "c"] == [one.report for one in page.rows]
+    assert [*["a"] * count, "c"] == [entry.report for entry in page.rows]
     assert page.one is None
-    assert [(f"$.rows[{count}]", True), ("$.one", True)] == [(one.path, one.dropped) for one in (row, one)]
+    assert [(f"$.rows[{count}]", True), ("$.one", True)] == [
+        (anomaly.path, anomaly.dropped) for anomaly in (row, member)
+    ]
     assert "is below zero" in row.reason
 
 
@@ -133,9 +135,9 @@ def test_a_rule_that_cannot_compare_an_amount_costs_that_amount_alone(count: int
     search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=kind)
     rows = '{"price": 5}, ' * count
 
-    page, found = search.decode(
+    page, anomalies = search.decode(
         f'{{"rows": [{rows} {{"price": {amount}}}, {{"parts": [{{"price": {amount}}}]}}]}}'.encode()
     )
 
     assert [*[Priced(Decimal(5))] * count, Priced(), Priced(None, [Priced()])] == page.rows
-    assert {f"$.rows[{count}].price", f"$.rows[{count + 1}].parts[0].price"} == {one.path for one in found}
+    assert {f"$.rows[{count}].price", f"$.rows[{count + 1}].parts[0].price"} == {anomaly.path for anomaly in anomalies}

@@ -41,8 +41,8 @@ def test_an_annotation_is_the_enum_at_run_time() -> None:
 
 def test_an_enum_of_ones_own_is_open_too() -> None:
     """An operation of somebody's own has open members alike."""
-    known, new = (msgspec.json.decode(b'{"colour":"%b"}' % text, type=Car).colour for text in (b"red", b"mauve"))
+    listed, new = (msgspec.json.decode(b'{"colour":"%b"}' % text, type=Car).colour for text in (b"red", b"mauve"))
 
-    assert known is Colour.RED
+    assert listed is Colour.RED
     assert isinstance(new, Enum)
     assert "mauve" == new

@@ -40,7 +40,9 @@ def client(*responses: Response, **settings: object) -> PaymentsClient:
 def payments(listed: object) -> tuple[list[str | None], list[str]]:
     """Decode an order with such payments; return their ids, and what was reported."""
     value, anomalies = GET.decode(json.dumps({"id": "ORD1", "transactions": {"payments": listed}}).encode())
-    return [payment.id or None for payment in value.transactions.payments], [one.reason for one in anomalies][:1]
+    return [payment.id or None for payment in value.transactions.payments], [anomaly.reason for anomaly in anomalies][
+        :1
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_rows_of_a_page_may_be_numbered() -> None:
     value, anomalies = SEARCH.decode(body)
 
     assert list(range(0, 6000, 2)) == [row.id for row in value.elements]
-    assert [("$.elements", NUMBERED)] == [(one.path, one.reason) for one in anomalies]
+    assert [("$.elements", NUMBERED)] == [(anomaly.path, anomaly.reason) for anomaly in anomalies]
 
 
 def test_what_is_wrong_in_an_entry_has_its_place() -> None:
@@ -81,7 +83,7 @@ def test_what_is_wrong_in_an_entry_has_its_place() -> None:
     value, anomalies = GET.decode(body)
 
     assert [None, Decimal("1.00")] == [payment.amount for payment in value.transactions.payments]
-    assert ["$.transactions.payments", "$.transactions.payments[0].amount"] == [one.path for one in anomalies]
+    assert ["$.transactions.payments", "$.transactions.payments[0].amount"] == [anomaly.path for anomaly in anomalies]
 
 
 def test_free_form_data_stays_as_it_is() -> None:

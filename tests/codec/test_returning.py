@@ -103,7 +103,7 @@ def test_rows_that_are_lists_are_read_as_they_are() -> None:
         ("$.elements[3]", "expected Pair, got an object; dropped"),
         ("$.elements[4]", "expected Pair, got a list; dropped"),
         ("$.total", "expected int, got a string; repaired"),
-    ] == [(one.path, one.reason) for one in anomalies]
+    ] == [(anomaly.path, anomaly.reason) for anomaly in anomalies]
 
 
 def test_a_response_that_is_a_list_of_fields_is_read_as_it_is() -> None:
@@ -111,6 +111,6 @@ def test_a_response_that_is_a_list_of_fields_is_read_as_it_is() -> None:
     get = Operation(name="get", method="GET", path="/pair", retry=RetryClass.READ, result=Pair)
 
     assert (Pair(1, Decimal("2.5")), ()) == get.decode(b" [1, 2.5]")
-    for body, found in ((b"{}", "an object"), (b'{"id": 1}', "an object"), (b'["1"]', "a list")):
-        with pytest.raises(ValueError, match=f"the body holds {found}, not .*Pair"):
+    for body, complaint in ((b"{}", "an object"), (b'{"id": 1}', "an object"), (b'["1"]', "a list")):
+        with pytest.raises(ValueError, match=f"the body holds {complaint}, not .*Pair"):
             get.decode(body)

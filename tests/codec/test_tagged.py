@@ -50,25 +50,25 @@ AS_JSON = {CASH: '{"type": "cash", "id": "C1", "till": "7"}', CARD: '{"type": "c
 
 
 @pytest.mark.parametrize("sale_id", ['"S1"', "1"], ids=["exact", "repaired"])
-@pytest.mark.parametrize("way", [CASH, CARD], ids=["cash", "card"])
-def test_a_tag_says_what_is_read(way: Card | Cash, sale_id: str) -> None:
+@pytest.mark.parametrize("payment", [CASH, CARD], ids=["cash", "card"])
+def test_a_tag_says_what_is_read(payment: Card | Cash, sale_id: str) -> None:
     """It is never read as another Struct of its union, whether something beside it has to be repaired or not."""
-    body = f'{{"id": {sale_id}, "paid": {AS_JSON[way]}, "parts": [{", ".join(AS_JSON.values())}]}}'
+    body = f'{{"id": {sale_id}, "paid": {AS_JSON[payment]}, "parts": [{", ".join(AS_JSON.values())}]}}'
 
     value, anomalies = SALE.decode(body.encode())
 
-    assert Sale(id=sale_id.strip('"'), paid=way, parts=[CASH, CARD]) == value
-    assert [] == [one.path for one in anomalies if one.path != "$.id"]
+    assert Sale(id=sale_id.strip('"'), paid=payment, parts=[CASH, CARD]) == value
+    assert [] == [anomaly.path for anomaly in anomalies if anomaly.path != "$.id"]
 
 
 @pytest.mark.parametrize("member", ["paid", "mixed"])
-@pytest.mark.parametrize("way", ['"type": "cash", "id": 1', '"type": "card", "id": "1", "amount": "NaN"'])
-def test_one_of_several_that_is_malformed_is_dropped(member: str, way: str) -> None:
+@pytest.mark.parametrize("payment", ['"type": "cash", "id": 1', '"type": "card", "id": "1", "amount": "NaN"'])
+def test_one_of_several_that_is_malformed_is_dropped(member: str, payment: str) -> None:
     """Nothing of it is guessed at; an amount that cannot be used is malformed as well."""
-    value, anomalies = SALE.decode(f'{{"id": "S1", "{member}": {{{way}}}}}'.encode())
+    value, anomalies = SALE.decode(f'{{"id": "S1", "{member}": {{{payment}}}}}'.encode())
 
     assert Sale(id="S1") == value
-    assert [(f"$.{member}", True)] == [(one.path, one.dropped) for one in anomalies]
+    assert [(f"$.{member}", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
 
 
 class Sent(ResponseStruct, array_like=True, tag="sent"):
@@ -97,10 +97,12 @@ def test_events_that_are_lists_are_read_as_what_their_tags_say(way_id: str) -> N
     """Whether something beside them has to be repaired or not; one that is malformed costs no other."""
     body = f'{{"id": {way_id}, "last": ["lost", "E1"], "events": [["sent", "E2", 1.50], ["lost", "E3"], ["sent", 4]]}}'
 
-    way, anomalies = operation(Way).decode(body.encode())
+    delivery, anomalies = operation(Way).decode(body.encode())
 
-    assert (Lost(id="E1"), [Sent(id="E2", amount=Decimal("1.50")), Lost(id="E3")]) == (way.last, way.events)
-    assert [("$.events[2]", True)] == [(one.path, one.dropped) for one in anomalies if one.path != "$.id"]
+    assert (Lost(id="E1"), [Sent(id="E2", amount=Decimal("1.50")), Lost(id="E3")]) == (delivery.last, delivery.events)
+    assert [("$.events[2]", True)] == [
+        (anomaly.path, anomaly.dropped) for anomaly in anomalies if anomaly.path != "$.id"
+    ]
 
 
 @pytest.mark.parametrize("tag", ['"type": "wallet", ', "", '"type": ["cash"], ', '"type": null, '])
@@ -109,17 +111,17 @@ def test_what_no_tag_is_known_of_is_dropped(tag: str) -> None:
     value, anomalies = SALE.decode(f'{{"id": "S1", "paid": {{{tag}"id": "C1"}}, "parts": [{AS_JSON[CASH]}]}}'.encode())
 
     assert Sale(id="S1", parts=[CASH]) == value
-    assert [("$.paid", True)] == [(one.path, one.dropped) for one in anomalies]
+    assert [("$.paid", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
 
 
 @pytest.mark.parametrize("card_id", ['"D1"', "5"])
 def test_a_struct_alone_is_not_read_from_another(card_id: str) -> None:
     """Where one may stand, what has the tag of another is dropped; without a tag it is what has to stand there."""
-    other, anomalies = SALE.decode(f'{{"id": "S1", "card": {{"type": "cash", "id": {card_id}}}}}'.encode())
+    sale, anomalies = SALE.decode(f'{{"id": "S1", "card": {{"type": "cash", "id": {card_id}}}}}'.encode())
     bare, _ = SALE.decode(f'{{"id": "S1", "card": {{"id": {card_id}}}}}'.encode())
 
-    assert Sale(id="S1") == other
-    assert [("$.card", True)] == [(one.path, one.dropped) for one in anomalies]
+    assert Sale(id="S1") == sale
+    assert [("$.card", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
     assert Sale(id="S1", card=Card(id=card_id.strip('"'))) == bare
     with pytest.raises(ValueError, match="the body"):
         operation(Card).decode(f'{{"type": "cash", "id": {card_id}}}'.encode())
@@ -161,7 +163,7 @@ PAY = Operation(name="sales.pay", method="POST", path="/sales", retry=RetryClass
 
 
 @pytest.mark.parametrize(
-    ("way", "sent"),
+    ("payment", "sent"),
     [
         (VoucherRequest(code="TEN"), b'{"type":"voucher","code":"TEN"}'),
         (CashRequest(till="7"), b'{"type":"cash","till":"7"}'),
@@ -169,13 +171,13 @@ PAY = Operation(name="sales.pay", method="POST", path="/sales", retry=RetryClass
     ],
     ids=str,
 )
-def test_a_request_may_have_any_of_several(way: Any, sent: bytes) -> None:
+def test_a_request_may_have_any_of_several(payment: Any, sent: bytes) -> None:
     """Each is checked as what its tag says."""
     parts = [CashRequest(till="7"), VoucherRequest(code="TEN")]
 
-    encoded = PAY.encoder.encode(SaleRequest(paid=way, parts=parts))
+    encoded = PAY.encoder.encode(SaleRequest(paid=payment, parts=parts))
 
     assert b'{"paid":' + sent + b',"parts":[{"type":"cash","till":"7"},{"type":"voucher","code":"TEN"}]}' == encoded
     with pytest.raises(RequestInvalid, match="length <= 5") as rejected:
-        PAY.encoder.encode(SaleRequest(paid=way, parts=[*parts, VoucherRequest(code="TWELVE")]))
+        PAY.encoder.encode(SaleRequest(paid=payment, parts=[*parts, VoucherRequest(code="TWELVE")]))
     assert "$.parts[2].code" == rejected.value.path

@@ -54,7 +54,7 @@ CHANGE: Operation[Change, Plan] = Operation(
     body=Change,
     result=Plan,
     echoes=(
-        Echo("name", agrees=lambda asked, echoed: None if asked is None else asked == echoed),
+        Echo("name", agrees=lambda requested, echoed: None if requested is None else requested == echoed),
         Echo("parts[].name", of="name"),
     ),
 )
@@ -86,10 +86,10 @@ SOME = Plan(id=1, parts=[TWO])
 )  # fmt: skip
 def test_what_is_missing_is_unset(body: str, value: Plan, reported: list[str]) -> None:
     """Also in a response of which something else has to be repaired, and where what came cannot be read."""
-    found, anomalies = CHANGE.decode(body.encode())
+    decoded, anomalies = CHANGE.decode(body.encode())
 
-    assert value == found
-    assert reported == [one.path for one in anomalies]
+    assert value == decoded
+    assert reported == [anomaly.path for anomaly in anomalies]
 
 
 def test_what_is_unset_is_not_sent() -> None:

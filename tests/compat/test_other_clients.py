@@ -64,8 +64,8 @@ async def foreign() -> AsyncIterator[Foreign]:
 @pytest.mark.parametrize("sent", ["Gmail", "Facebook", "Native web", "Other", None])
 async def test_a_buyer_is_known_in_a_listed_way(foreign, sent):
     """The contract names four ways, one of them `Other`."""
-    status, made = await foreign.preference(payer={"authentication_type": sent})
-    assert (201, sent) == (status, made.get("payer", {}).get("authentication_type"))
+    status, created = await foreign.preference(payer={"authentication_type": sent})
+    assert (201, sent) == (status, created.get("payer", {}).get("authentication_type"))
 
 
 @pytest.mark.parametrize("sent", ["MOBILE", "", "gmail", "native web", 5])
@@ -79,11 +79,11 @@ async def test_any_other_way_is_rejected(foreign, sent):
 @pytest.mark.parametrize("quantity", [2, 2.0])
 async def test_an_integer_may_be_written_with_a_fraction_of_zero(foreign, quantity):
     """`2.0` is an integer in JSON; languages with one kind of number write it so."""
-    status, made = await foreign.preference(items=[{**ITEM, "quantity": quantity}])
-    assert (201, 2) == (status, made["items"][0]["quantity"])
+    status, created = await foreign.preference(items=[{**ITEM, "quantity": quantity}])
+    assert (201, 2) == (status, created["items"][0]["quantity"])
     item = {"title": "Lamp", "unit_price": "25.00", "quantity": quantity, "unit_measure": "unit"}
-    status, made = await foreign.post("/v1/orders", foreign.order(items=[item]))
-    assert (201, 2) == (status, made["items"][0]["quantity"])
+    status, created = await foreign.post("/v1/orders", foreign.order(items=[item]))
+    assert (201, 2) == (status, created["items"][0]["quantity"])
 
 
 @pytest.mark.parametrize("quantity", [1.5, -1.0, 0.0, 1e300, True, "2"])

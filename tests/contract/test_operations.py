@@ -40,11 +40,11 @@ def test_an_operation_can_be_sent_to_another_process(name):
 
     copies = copy.deepcopy(operation), pickle.loads(pickle.dumps(operation))
 
-    for one in copies:
-        assert declaration(operation) == declaration(one)
+    for copied in copies:
+        assert declaration(operation) == declaration(copied)
         if operation.body:
             body = msgspec.convert(operation.example, operation.body, strict=False)
-            assert operation.encoder.encode(body) == one.encoder.encode(body)
+            assert operation.encoder.encode(body) == copied.encoder.encode(body)
 
 
 def differing(sent: object, value: object, path: str = "$") -> list[str]:
@@ -93,11 +93,11 @@ async def test_the_response_to_another_request_is_found_out(name, sandbox, clien
     arguments = await arguments_of(name, sandbox, client)
     body = arguments.pop("body")
     value = (await client.call(operation, body, **arguments)).value
-    other = body and other_than(body)
+    different = body and other_than(body)
 
     assert operation.identity.compare(body, arguments, value).agreed
     assert operation.identity.compare(body, arguments, value).mismatch is None
-    assert operation.identity.compare(other, dict.fromkeys(arguments, "another"), value).mismatch
+    assert operation.identity.compare(different, dict.fromkeys(arguments, "another"), value).mismatch
 
 
 def other_than(body: object) -> object:

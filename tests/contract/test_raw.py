@@ -69,7 +69,9 @@ MEMBERS = sorted({name for names in COMMANDS for name in names})
 
 texts = st.sampled_from(HOSTILE) | st.text(max_size=20)
 scalars = texts | st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()
-plain = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
+plain = st.recursive(
+    scalars, lambda children: st.lists(children, max_size=3) | st.dictionaries(texts, children, max_size=3)
+)
 objects = st.sampled_from(COMMANDS).flatmap(
     lambda names: st.dictionaries(st.sampled_from(names), scalars | plain, max_size=3)
 )
@@ -132,8 +134,8 @@ def test_every_route_responds_whatever_is_asked(served, routes, caplog):
     def fuzz(data) -> None:
         method, path = data.draw(st.sampled_from(routes))
         while "{" in path:
-            before, _, rest = path.partition("{")
-            name, _, after = rest.partition("}")
+            before, _, remaining = path.partition("{")
+            name, _, after = remaining.partition("}")
             value = {"language": "curl"}.get(name) or data.draw(st.sampled_from([*HOSTILE, "POS001", "1"]) | texts)
             path = before + quote(value, safe=data.draw(st.sampled_from(["", "%"])), errors="replace") + after
         safe = data.draw(st.sampled_from(["", "%"]))
@@ -179,8 +181,8 @@ ENDS_OF_TIME = {
 def test_moments_at_the_ends_of_time_are_rejected_or_kept(served, member, moment):
     """A moment that is out of range in UTC is rejected, also for a day; "never", as the last that there is, is not."""
     example = OPERATIONS["preferences.create"].example
-    told = {"last_purchase": moment} if member == "payer" else moment
-    body = json.dumps({**msgspec.to_builtins(example), member: told}).encode()
+    value = {"last_purchase": moment} if member == "payer" else moment
+    body = json.dumps({**msgspec.to_builtins(example), member: value}).encode()
 
     status, _, answer = ask(served, "POST", "/checkout/preferences", body, {})
 

@@ -93,13 +93,13 @@ async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send)
     assert OPERATIONS[name].status == status, answer
 
 
-@pytest.mark.parametrize(("name", "where", "value"), [rule[:3] for rule in BROKEN])
+@pytest.mark.parametrize(("name", "member", "value"), [rule[:3] for rule in BROKEN])
 @pytest.mark.parametrize("policies", [{}], ids=["first"])
-async def test_both_sides_reject_the_same_and_blame_the_same_place(name, where, value, sandbox, tenant, send):  # noqa: PLR0917
+async def test_both_sides_reject_the_same_and_blame_the_same_place(name, member, value, sandbox, tenant, send):  # noqa: PLR0917
     """Every rule of the table: a 400 with a documented code of the operation that names the place."""
     operation = OPERATIONS[name]
     request = whole(name, sandbox, tenant)
-    put(request, where, value)
+    put(request, member, value)
     body = json.dumps(request).encode()
     with pytest.raises(RequestInvalid) as here:
         operation.encoder.decode(body)

@@ -189,9 +189,9 @@ async def make_client(clock: FakeClock) -> AsyncIterator[Callable[..., PaymentsC
     def make(*steps: Step, transport: MemoryTransport | None = None, **settings: object) -> PaymentsClient:
         if "auth" not in settings:
             settings.setdefault("access_token", TOKEN)
-        known = {"base_url": BASE_URL, "client_id": "app-1", "client_secret": CLIENT_SECRET, "clock": clock}
+        defaults = {"base_url": BASE_URL, "client_id": "app-1", "client_secret": CLIENT_SECRET, "clock": clock}
         carrier = transport if transport is not None else MemoryTransport(Script(*steps))
-        client = PaymentsClient(**{**known, "transport": carrier, **settings})
+        client = PaymentsClient(**{**defaults, "transport": carrier, **settings})
         clients.append(client)
         return client
 

@@ -31,7 +31,7 @@ def leaves(info: inspect.Type) -> Iterator[inspect.StructType]:
             for member in fields:
                 yield from leaves(member.type)
         case inspect.UnionType(types=types):
-            for one in types:
-                yield from leaves(one)
+            for member_type in types:
+                yield from leaves(member_type)
         case inspect.VarTupleType(item_type=item):
             yield from leaves(item)

@@ -81,14 +81,14 @@ class Vault:
 
 async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
     """Whatever a source of tokens raises after a first attempt is in doubt: the caller gets the key of it."""
-    auth, seen = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t")), []
+    auth, attempts = Vault("APP_USR-access-1", KeyError("the lease has expired: s3cr3t")), []
 
     played = await play(
-        "orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observers=of_attempts(seen.append)
+        "orders.cancel", SendFailed("reset"), auth=auth, access_token=None, observers=of_attempts(attempts.append)
     )
 
     assert played.is_unknown()
-    assert [1, 0] == [attempt.number for attempt in seen]
+    assert [1, 0] == [attempt.number for attempt in attempts]
     assert {played.error.idempotency_key} == played.keys
     assert played.error.reason.startswith("no token: KeyError (test_auth.py:")
 
@@ -147,7 +147,7 @@ async def test_a_retry_goes_out_with_a_newer_token_of_the_seller(play, token: st
     """Also with one that does not tell whose it is."""
     played = await play("orders.create", SendFailed("reset"), CREATED, auth=Vault(TOKEN, token), access_token=None)
 
-    assert [f"Bearer {TOKEN}", f"Bearer {token}"] == [one.headers["Authorization"] for one in played.requests]
+    assert [f"Bearer {TOKEN}", f"Bearer {token}"] == [request.headers["Authorization"] for request in played.requests]
 
 
 @pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])

@@ -70,13 +70,13 @@ async def test_any_2xx_is_a_success(play) -> None:
 
 async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
     """An observer is told of each attempt, with what went wrong, and of the success in the end."""
-    seen: list[AttemptEnded] = []
+    attempts: list[AttemptEnded] = []
     steps = [
         SendFailed("connection reset"),
         Response(503, {"X-Request-Id": "r-2"}),
         Response(200, {}, b'{"id":"ORD1"}'),
     ]
-    client = make_client(transport=MemoryTransport(steps), observers=of_attempts(seen.append))
+    client = make_client(transport=MemoryTransport(steps), observers=of_attempts(attempts.append))
 
     await client.orders.cancel("ORD1", idempotency_key="k-1")
 
@@ -84,20 +84,20 @@ async def test_an_observer_learns_of_every_attempt(make_client, clock) -> None:
         (1, None, "connection reset", None),
         (2, 503, "503 Service Unavailable [request r-2]", "r-2"),
         (3, 200, None, None),
-    ] == [(attempt.number, attempt.status, attempt.failure, attempt.request_id) for attempt in seen]
-    assert {("orders.cancel", "k-1")} == {(attempt.operation, attempt.idempotency_key) for attempt in seen}
-    assert [0.0, 0.0, 0.0] == [attempt.elapsed for attempt in seen]  # The pauses belong to no attempt.
+    ] == [(attempt.number, attempt.status, attempt.failure, attempt.request_id) for attempt in attempts]
+    assert {("orders.cancel", "k-1")} == {(attempt.operation, attempt.idempotency_key) for attempt in attempts}
+    assert [0.0, 0.0, 0.0] == [attempt.elapsed for attempt in attempts]  # The pauses belong to no attempt.
 
 
 async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplog) -> None:
     """Whoever is cancelled gets no error of ours: the key is in a note and in the log, and the observer is told."""
-    seen, arrived = [], asyncio.Event()
+    attempts, arrived = [], asyncio.Event()
 
     async def forever(request) -> Response:
         arrived.set()
         await asyncio.Event().wait()
 
-    client = make_client(transport=MemoryTransport(forever), observers=of_attempts(seen.append))
+    client = make_client(transport=MemoryTransport(forever), observers=of_attempts(attempts.append))
     call = asyncio.create_task(client.orders.cancel("ORD1", idempotency_key="k-1"))
     await arrived.wait()
 
@@ -107,7 +107,9 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
 
     assert ["orders.cancel may have been sent, with idempotency_key='k-1'"] == cancelled.value.__notes__
     assert "cancelled when it may have been sent (idempotency_key='k-1')" in caplog.text
-    assert [(1, "cancelled", "k-1")] == [(one.number, one.failure, one.idempotency_key) for one in seen]
+    assert [(1, "cancelled", "k-1")] == [
+        (attempt.number, attempt.failure, attempt.idempotency_key) for attempt in attempts
+    ]
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -134,29 +136,29 @@ async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, un
     await until(lambda: transport.requests)
 
     call.cancel()
-    told = []
+    logged = []
     while not call.done():
         await asyncio.sleep(0)
-        told.append("(idempotency_key='k-1')" in caplog.text and not call.done())
+        logged.append("(idempotency_key='k-1')" in caplog.text and not call.done())
 
-    assert any(told)
+    assert any(logged)
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
 async def test_a_call_that_ends_with_the_program_leaves_its_key(make_client, end: type[BaseException], caplog) -> None:
     """It passes through, with a note: nothing else of the program may be left that knows of the write."""
-    seen: list[Event] = []
+    events: list[Event] = []
 
     async def interrupted(request) -> Response:
         raise end
 
-    client = make_client(transport=MemoryTransport(interrupted), observers=[seen.append])
+    client = make_client(transport=MemoryTransport(interrupted), observers=[events.append])
     with pytest.raises(end) as ended:
         await client.orders.cancel("ORD1", idempotency_key="k-1")
 
     assert ["orders.cancel may have been sent, with idempotency_key='k-1'"] == ended.value.__notes__
     assert "cancelled when it may have been sent (idempotency_key='k-1')" in caplog.text
-    assert (CallOutcome.CANCELLED, end.__name__) == (seen[-1].outcome, seen[-1].error)
+    assert (CallOutcome.CANCELLED, end.__name__) == (events[-1].outcome, events[-1].error)
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(make_client) -> None:
@@ -190,13 +192,13 @@ async def test_a_failed_call_leaves_nothing_behind(make_client, status: int | No
     attempts = []
 
     async def fail(request: object) -> Response:
-        made = SendFailed("connection reset", sent=True)
+        failure = SendFailed("connection reset", sent=True)
         if status is not None:
-            made = Weighed(status, {}, b"<html>" + b"." * 10_000)
-        attempts.append(ref(made))
-        if isinstance(made, SendFailed):
-            raise made
-        return made if status != 429 or len(attempts) < 3 else Response(200, {}, b'{"id":"ORD1"}')
+            failure = Weighed(status, {}, b"<html>" + b"." * 10_000)
+        attempts.append(ref(failure))
+        if isinstance(failure, SendFailed):
+            raise failure
+        return failure if status != 429 or len(attempts) < 3 else Response(200, {}, b'{"id":"ORD1"}')
 
     transport = MemoryTransport(fail)
     client = make_client(transport=transport)
@@ -209,7 +211,7 @@ async def test_a_failed_call_leaves_nothing_behind(make_client, status: int | No
         attempts.append(ref(call))
         del call
         transport.discarded.clear()  # The transport of a test keeps them.
-        assert [] == [one for one in attempts if one() is not None]
+        assert [] == [attempt for attempt in attempts if attempt() is not None]
     finally:
         gc.enable()
 
@@ -285,17 +287,17 @@ async def test_a_rejection_that_is_cancelled_in_its_pause_is_no_doubt(make_clien
 async def test_the_observer_counts_requests(make_client, clock, caplog) -> None:
     """A failure that leaves no request to be made has the number 0: nothing is counted twice, nor by who reads logs."""
     caplog.set_level(logging.INFO)
-    seen = []
+    attempts = []
 
     async def sleep(seconds: float) -> None:
         await client.aclose()
 
     clock.sleep = sleep
-    client = make_client(Response(503), observers=of_attempts(seen.append))
+    client = make_client(Response(503), observers=of_attempts(attempts.append))
     with pytest.raises(OutcomeUnknown):
         await client.orders.cancel("ORD1")
 
-    assert [(1, 503), (0, None)] == [(attempt.number, attempt.status) for attempt in seen]
+    assert [(1, 503), (0, None)] == [(attempt.number, attempt.status) for attempt in attempts]
     assert ["attempt 1", "no request"] == [line.split(": ")[1] for line in caplog.messages[:2]]
 
 
@@ -369,12 +371,13 @@ async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None
     page = b'{"paging":{"offset":0,"total":250},"results":[%s]}' % rows.encode()
 
     result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
     assert 100 + 1 == len(result.anomalies)
-    assert 100 + 1 == len(said)
+    assert 100 + 1 == len(warnings)
     assert (
-        "invoices.search: $.results[100].status: and 150 more did not follow the contract, such as this one" == said[-1]
+        "invoices.search: $.results[100].status: and 150 more did not follow the contract, such as this one"
+        == warnings[-1]
     )
 
 
@@ -383,11 +386,11 @@ async def test_the_log_counts_the_rows_that_are_missing(make_client, caplog) -> 
     page = b'{"paging":{"offset":0,"total":250},"results":[%s]}' % b",".join([b'"no row"'] * 250)
 
     result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
     assert 250 == len(result.anomalies)
-    assert 101 + 1 == len(said)
-    assert "invoices.search: 149 more fields, from $.results[101] on" == said[-1]
+    assert 101 + 1 == len(warnings)
+    assert "invoices.search: 149 more fields, from $.results[101] on" == warnings[-1]
 
 
 async def test_the_log_is_silent_by_default(play, capfd) -> None:

@@ -62,7 +62,7 @@ async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs)
     fresh = {name: (await play(name, job.response)).requests[0].fresh for name, job in jobs.items()}
 
     assert {"preferences.create", "customers.create", "oauth.exchange_code", "oauth.refresh"} == {
-        name for name, asked in fresh.items() if asked
+        name for name, is_fresh in fresh.items() if is_fresh
     }
 
 
@@ -156,10 +156,10 @@ async def test_a_key_of_ones_own(client, transport, jobs) -> None:
     await client.orders.cancel("ORD1")
     await client.orders.cancel("ORD1")
 
-    mine, copied, *rest = (request.headers["X-Idempotency-Key"] for request in transport.requests)
-    assert ("my-key", "of-the-copy") == (mine, copied)
-    assert 2 == len(set(rest))
-    assert {32} == set(map(len, rest))
+    supplied, copied, *generated = (request.headers["X-Idempotency-Key"] for request in transport.requests)
+    assert ("my-key", "of-the-copy") == (supplied, copied)
+    assert 2 == len(set(generated))
+    assert {32} == set(map(len, generated))
 
 
 @pytest.mark.parametrize("key", ["", "a" * 65, "two words", "é", "line\n", 5])

@@ -111,7 +111,7 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
 
 
 @pytest.mark.parametrize(
-    ("bounds", "told"),
+    ("bounds", "expected"),
     [
         (Timeout(total=20, attempt=30, connect=3), (20, 3)),
         (Timeout(total=20, connect=None), (20, 18)),
@@ -121,14 +121,14 @@ async def test_a_trickle_does_not_outlive_the_deadline(make_client, clock) -> No
         (Timeout(total=None, attempt=None, connect=None), (inf, inf)),
     ],
 )
-async def test_the_transport_is_told(play, jobs, bounds: Timeout, told: tuple[float, float]) -> None:
+async def test_the_transport_is_told(play, jobs, bounds: Timeout, expected: tuple[float, float]) -> None:
     """A transport learns the time that the attempt may take, and the connection, whose time ends first.
 
     What is cut off after it may have been sent.
     """
     played = await play("orders.get", jobs["orders.get"].response, timeout=bounds)
 
-    assert [told] == [(request.timeout, request.connect_timeout) for request in played.requests]
+    assert [expected] == [(request.timeout, request.connect_timeout) for request in played.requests]
 
 
 async def test_without_bounds_nothing_is_watched(play, jobs) -> None:

@@ -585,9 +585,9 @@ async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> No
     """The grant that it was made of is spent: with the response that breaks the contract, the token would be lost."""
     malformed = Response(200, {}, b'{"access_token":"APP_USR-new-access","expires_in":"3600"}')
 
-    taken = await play(name, malformed, strict=True)
+    played = await play(name, malformed, strict=True)
 
-    assert ("APP_USR-new-access", 1) == (taken.value.access_token, len(taken.requests))
+    assert ("APP_USR-new-access", 1) == (played.value.access_token, len(played.requests))
 
 
 def test_structs_of_responses_round_trip() -> None:

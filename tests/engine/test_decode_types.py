@@ -130,9 +130,9 @@ def test_a_response_may_be_generic() -> None:
 )  # fmt: skip
 def test_a_response_may_be_no_struct(kind: object, sent: bytes, value: object, reported: list[str]) -> None:
     """What is in it is repaired as anywhere else."""
-    found, anomalies = declared(result=kind).decode(sent)
+    decoded, anomalies = declared(result=kind).decode(sent)
 
-    assert (value, reported) == (found, [one.path for one in anomalies])
+    assert (value, reported) == (decoded, [anomaly.path for anomaly in anomalies])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_null_is_read_where_it_may_stand() -> None:
     assert ["id"] == [anomaly.path[10:] for anomaly in anomalies if anomaly.path.startswith("$.rows[0]")]
     for name in nulls:
         with pytest.raises(ValueError, match=f"no usable '{name}'"):
-            decoder.decode(body(id="1", **{other: None for other in nulls if other != name}))
+            decoder.decode(body(id="1", **{null: None for null in nulls if null != name}))
 
 
 class Branch(ResponseStruct):
@@ -220,11 +220,11 @@ class Branch(ResponseStruct):
 def test_a_response_may_hold_itself() -> None:
     """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
     decoder = declared(result=Branch)
-    leaf, inner = {"id": "3", "amount": 1.5}, {"id": "2"}
+    leaf, branch = {"id": "3", "amount": 1.5}, {"id": "2"}
 
-    clean, none = decoder.decode(body(id="1", branches=[{**inner, "branches": [leaf]}]))
-    repaired, anomalies = decoder.decode(body(id="1", branches=[{**inner, "branches": [{**leaf, "amount": "NaN"}]}]))
-    dated, _ = decoder.decode(body(id="1", branches=[{**inner, "day": "2026-01-31"}]))
+    clean, none = decoder.decode(body(id="1", branches=[{**branch, "branches": [leaf]}]))
+    repaired, anomalies = decoder.decode(body(id="1", branches=[{**branch, "branches": [{**leaf, "amount": "NaN"}]}]))
+    dated, _ = decoder.decode(body(id="1", branches=[{**branch, "day": "2026-01-31"}]))
 
     assert (Decimal("1.5"), ()) == (clean.branches[0].branches[0].amount, none)
     assert (None, ["$.branches[0].branches[0].amount"]) == (
@@ -246,7 +246,7 @@ class Bounded(ResponseStruct):
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept"),
+    ("sent", "expected"),
     [
         ({"count": 0}, None),
         ({"count": 11}, None),
@@ -258,14 +258,14 @@ class Bounded(ResponseStruct):
         ({"counts": [5, 6]}, None),
     ],
 )
-def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], kept: object) -> None:
+def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], expected: object) -> None:
     """Who is strict, or looks, learns that the contract is broken; the value is dropped."""
     [name] = sent
 
-    found, [anomaly] = declared(result=Bounded).decode(body(**sent))
+    decoded, [anomaly] = declared(result=Bounded).decode(body(**sent))
 
-    assert kept == getattr(found, name)
-    assert (f"$.{name}", sent[name], kept is None) == (anomaly.path, anomaly.value, anomaly.dropped)
+    assert expected == getattr(decoded, name)
+    assert (f"$.{name}", sent[name], expected is None) == (anomaly.path, anomaly.value, anomaly.dropped)
 
 
 def test_what_breaks_a_rule_is_told_with_the_rule() -> None:
@@ -278,9 +278,12 @@ def test_what_breaks_a_rule_is_told_with_the_rule() -> None:
 
 def test_what_keeps_its_rules_is_not_reported() -> None:
     """Beside what is repaired, or stands for unset, it is what it is."""
-    kept = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
-    found, anomalies = declared(result=Bounded).decode(body(**kept | {"id": 1}))
-    assert (Bounded(**kept | {"id": "1", "counts": (5, 10)}), ["$.id"]) == (found, [one.path for one in anomalies])
+    members = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
+    decoded, anomalies = declared(result=Bounded).decode(body(**members | {"id": 1}))
+    assert (Bounded(**members | {"id": "1", "counts": (5, 10)}), ["$.id"]) == (
+        decoded,
+        [anomaly.path for anomaly in anomalies],
+    )
 
-    found, anomalies = declared(result=Bounded).decode(body(count=5, share="", name=None, words=None))
-    assert (Bounded(id="X1", count=5), ["$.share"]) == (found, [one.path for one in anomalies])
+    decoded, anomalies = declared(result=Bounded).decode(body(count=5, share="", name=None, words=None))
+    assert (Bounded(id="X1", count=5), ["$.share"]) == (decoded, [anomaly.path for anomaly in anomalies])

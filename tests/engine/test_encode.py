@@ -339,7 +339,7 @@ def test_other_types_are_no_concern(kind: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "one"),
+    ("kind", "value"),
     [
         (Fee, Decimal("1.555")),
         (Sequence[Line], [Line(price=Decimal("1.555"))]),
@@ -347,10 +347,10 @@ def test_other_types_are_no_concern(kind: object) -> None:
         (list[Fee], {Decimal("1.555")}),
     ],
 )
-def test_amounts_are_found_under_other_names(kind: object, one: object) -> None:
+def test_amounts_are_found_under_other_names(kind: object, value: object) -> None:
     """A NewType is checked as its own type, and a Sequence or a set as a list."""
     with pytest.raises(RequestInvalid) as rejected:
-        declared(body=Holder[kind]).encoder.encode(Holder(one=one))
+        declared(body=Holder[kind]).encoder.encode(Holder(one=value))
 
     assert rejected.value.path.startswith("$.one")
 

@@ -209,8 +209,10 @@ async def test_only_so_many_entries_are_kept(read) -> None:
     error = await read({"errors": [entry] * 110})
 
     assert 100 == len(error.details)
-    assert {(500, 500, 100)} == {(len(one.code), len(one.message), len(one.details)) for one in error.details}
-    assert {500} == {len(line) for one in error.details for line in one.details}
+    assert {(500, 500, 100)} == {
+        (len(detail.code), len(detail.message), len(detail.details)) for detail in error.details
+    }
+    assert {500} == {len(line) for detail in error.details for line in detail.details}
 
 
 @pytest.mark.parametrize("levels", [*range(100, 1000, 100), *range(900, 1000, 7)])

@@ -42,14 +42,16 @@ async def test_a_pair_that_was_edited_on_windows_is_a_pair(path, issuer) -> None
 
 async def test_a_save_leaves_other_files_alone(path, issuer) -> None:
     """Whatever they are called, and however old they are: a copy that was put aside has a name of somebody's own."""
-    others = [path.with_name(name) for name in (".tokens.json.20260131", ".tokens.json.abcd1234", "tokens.json.old")]
-    for file in others:
+    other_files = [
+        path.with_name(name) for name in (".tokens.json.20260131", ".tokens.json.abcd1234", "tokens.json.old")
+    ]
+    for file in other_files:
         file.write_bytes(b"{}")
         os.utime(file, (0, 0))
 
     await FileTokenStore(path).save(issuer.pair(1))
 
-    assert {path, *others} == set(path.parent.iterdir())
+    assert {path, *other_files} == set(path.parent.iterdir())
 
 
 @pytest.mark.parametrize("store", [FileTokenStore, lambda path: MemoryTokenStore()])
@@ -82,8 +84,8 @@ async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch)
         fsync(descriptor)
         steps.append(os.fstat(descriptor).st_size)
 
-    def replaced(*given: object) -> None:
-        replace(*given)
+    def replaced(*arguments: object) -> None:
+        replace(*arguments)
         steps.append("replaced")
 
     monkeypatch.setattr(os, "fsync", forced)
@@ -129,16 +131,16 @@ async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: st
 @pytest.mark.skipif(os.name == "nt", reason="not everybody may make links there")
 async def test_a_link_stays_one(path, issuer) -> None:
     """The pair is kept where the link leads, for all that come there, and they share the lock."""
-    kept = path.parent / "volume" / "kept.json"
-    kept.parent.mkdir()
-    path.symlink_to(kept)
+    target = path.parent / "volume" / "kept.json"
+    target.parent.mkdir()
+    path.symlink_to(target)
 
     async with FileTokenStore(path).lock():
         await FileTokenStore(path).save(issuer.pair())
 
     assert path.is_symlink()
-    assert issuer.pair() == await FileTokenStore(kept).load()
-    assert {"kept.json", "kept.json.lock"} == {file.name for file in kept.parent.iterdir()}
+    assert issuer.pair() == await FileTokenStore(target).load()
+    assert {"kept.json", "kept.json.lock"} == {file.name for file in target.parent.iterdir()}
 
 
 @pytest.mark.control("paymentsdk._auth.token_store.os.path.realpath", lambda path, **_: path)

@@ -41,8 +41,8 @@ MOST_FUNCTIONS = {"GET": 32, "POST": 41}
 def order(target: str) -> bytes:
     """Return the order that *target* asks for, or the one that was made."""
     number = target.rpartition("/")[2]
-    shown = "ORD1" if number == "orders" else number
-    return http(201 if number == "orders" else 200, order_json(shown))
+    order_id = "ORD1" if number == "orders" else number
+    return http(201 if number == "orders" else 200, order_json(order_id))
 
 
 def order_json(number: str) -> bytes:
@@ -55,8 +55,8 @@ def order_json(number: str) -> bytes:
 
 async def respond(peer: Peer) -> None:
     """Answer each request with its order."""
-    async for seen in peer.requests():
-        await peer.write(order(seen.target))
+    async for request in peer.requests():
+        await peer.write(order(request.target))
 
 
 @asynccontextmanager
@@ -94,21 +94,21 @@ async def test_no_frame_that_waits_holds_a_credential(until: Until) -> None:
     held = asyncio.Event()
 
     async def hold_the_fourth(peer: Peer) -> None:
-        async for seen in peer.requests():
+        async for request in peer.requests():
             if len(server.seen) > 3:
                 await held.wait()
-            await peer.write(order(seen.target))
+            await peer.write(order(request.target))
 
     async with FaultServer(hold_the_fourth) as server, warm(server) as client:
         task = asyncio.create_task(client.orders.create(order_request()))
         await until(lambda: len(server.seen) > 3)
         frames = frames_of(task)
-        shown = [repr(value) for frame in frames for value in frame.f_locals.values()]
+        texts = [repr(value) for frame in frames for value in frame.f_locals.values()]
         held.set()
         await task
 
     assert len(frames) >= 2
-    assert not [text for text in shown if "0123456789abcdef" in text]
+    assert not [text for text in texts if "0123456789abcdef" in text]
 
 
 def frames_of(task: asyncio.Task[object]) -> list[FrameType]:
@@ -139,10 +139,10 @@ async def test_closing_waits_for_an_inline_call(until: Until) -> None:
     held = asyncio.Event()
 
     async def hold_the_fourth(peer: Peer) -> None:
-        async for seen in peer.requests():
+        async for request in peer.requests():
             if len(server.seen) > 3:
                 await held.wait()
-            await peer.write(order(seen.target))
+            await peer.write(order(request.target))
 
     async with FaultServer(hold_the_fourth) as server, warm(server) as client:
         task = asyncio.create_task(client.orders.get("ORD7"))
@@ -163,10 +163,10 @@ async def test_the_bytes_of_both_ways_are_the_same() -> None:
         for caller in (client, client, general):
             await caller.orders.get("ORD1")
             await caller.orders.create(order_request())
-        seen = [(request.method, request.target, [*request.headers], request.body) for request in server.seen[-6:]]
+        requests = [(request.method, request.target, [*request.headers], request.body) for request in server.seen[-6:]]
 
-    assert seen[0] == seen[2] == seen[4]
-    assert seen[1] == seen[3] == seen[5]
+    assert requests[0] == requests[2] == requests[4]
+    assert requests[1] == requests[3] == requests[5]
 
 
 class Name(Struct):

@@ -131,10 +131,10 @@ def test_a_clock_that_an_alarm_moves_further_stays_there() -> None:
 
 def test_chance_is_the_same_each_time() -> None:
     """Random numbers and keys are those of the seed."""
-    one, same, other = FakeClock(), FakeClock(), FakeClock(seed=1)
+    first, same, second = FakeClock(), FakeClock(), FakeClock(seed=1)
 
-    assert (one.random(), one.key()) == (same.random(), same.key()) != (other.random(), other.key())
-    assert 32 == len(one.key())
+    assert (first.random(), first.key()) == (same.random(), same.key()) != (second.random(), second.key())
+    assert 32 == len(first.key())
 
 
 async def test_it_is_used_like_any_other() -> None:

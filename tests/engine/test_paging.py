@@ -246,11 +246,11 @@ async def test_a_walk_that_fails_can_be_resumed(tables, elements: bool, failing:
         return None
 
     table = tables(100, elements=elements, changes=fail)
-    seen, error = await ids_until_it_fails(table.search(over(table), prefetch=prefetch))
-    rest = await ids(table.search(over(table), start=error.resume_point, prefetch=prefetch))
+    walked, error = await ids_until_it_fails(table.search(over(table), prefetch=prefetch))
+    remaining = await ids(table.search(over(table), start=error.resume_point, prefetch=prefetch))
 
     assert failing == error.resume_point
-    assert table.ids == seen + rest
+    assert table.ids == walked + remaining
 
 
 async def test_a_walk_that_failed_is_over(tables) -> None:
@@ -282,15 +282,15 @@ async def test_a_failure_is_an_error_of_its_own_for_each_who_asks(tables) -> Non
 async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     """Each row goes to one of those who take from one iterator, and when it fails, all of them learn of it."""
     table = tables(200)
-    rows, seen = aiter(table.search(over(table), prefetch=prefetch)), []
+    rows, walked = aiter(table.search(over(table), prefetch=prefetch)), []
 
     async def work() -> None:
         async for row in rows:
-            seen.append(row.id)
+            walked.append(row.id)
             await asyncio.sleep(0)
 
     await asyncio.gather(*(work() for _ in range(5)))
-    assert table.ids == sorted(seen)
+    assert table.ids == sorted(walked)
 
     table = tables(200, changes=lambda response, request: Response(400) if len(table.offsets) > 3 else None)
     rows = aiter(table.search(over(table), prefetch=prefetch))
@@ -317,10 +317,10 @@ async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanish
     table.ids = [row for row in table.ids if row not in vanished]
 
     stored = ResumePoint(*json.loads(json.dumps([point, point.total])))
-    rest = await ids(table.search(over(table), page_size=10, prefetch=prefetch, start=stored))
+    remaining = await ids(table.search(over(table), page_size=10, prefetch=prefetch, start=stored))
 
-    assert list(range(11, 41)) == sorted(set(rest) - set(range(11)))
-    assert len(rest) == len(set(rest))
+    assert list(range(11, 41)) == sorted(set(remaining) - set(range(11)))
+    assert len(remaining) == len(set(remaining))
 
 
 async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
@@ -330,9 +330,9 @@ async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
         await ids(table.search(over(table), page_size=10))
     table.ids = table.ids[3:]
 
-    rest = await ids(table.search(over(table), page_size=10, start=failed.value.resume_point))
+    remaining = await ids(table.search(over(table), page_size=10, start=failed.value.resume_point))
 
-    assert set(range(11, 41)) <= set(rest)
+    assert set(range(11, 41)) <= set(remaining)
 
 
 def test_a_resume_point_is_an_integer_that_knows_more() -> None:

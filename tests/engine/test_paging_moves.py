@@ -30,10 +30,10 @@ async def test_rows_that_appear_in_front_are_not_repeated(tables) -> None:
         table.ids.insert(0, -len(table.offsets))
 
     table = tables(100, drift=newer)
-    seen = await ids(table.search(over(table)))
+    walked = await ids(table.search(over(table)))
 
-    assert len(seen) == len(set(seen))
-    assert set(range(1, 101)) <= set(seen)
+    assert len(walked) == len(set(walked))
+    assert set(range(1, 101)) <= set(walked)
 
 
 def vanishing(plan: list[list[float]]):
@@ -62,10 +62,10 @@ async def test_no_surviving_row_is_lost(
     table = tables(rows, cap=cap, elements=elements, drift=vanishing(plan))
     table.gone = set()
 
-    seen = await ids(table.search(over(table), prefetch=prefetch))
+    walked = await ids(table.search(over(table), prefetch=prefetch))
 
-    assert len(seen) == len(set(seen))
-    assert set(range(1, rows + 1)) - table.gone <= set(seen)
+    assert len(walked) == len(set(walked))
+    assert set(range(1, rows + 1)) - table.gone <= set(walked)
 
 
 def blind(self, page, *, looks_ahead=False):
@@ -95,9 +95,9 @@ async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables) -> N
     table = tables(1000, drift=shrink)
     table.gone = set()
 
-    seen = await ids(table.search(over(table)))
+    walked = await ids(table.search(over(table)))
 
-    assert set(range(1, 1001)) - table.gone <= set(seen)
+    assert set(range(1, 1001)) - table.gone <= set(walked)
     assert len(table.offsets) <= 70
 
 
@@ -178,11 +178,11 @@ async def test_no_surviving_row_is_lost_if_no_more_are_swapped_than_are_read_aga
         swapped = min(swapped, overlap)
         for _ in range(min(swapped + vanished, len(table.ids))):
             gone.add(table.ids.pop(min(depth, len(table.ids) - 1)))
-        table.ids += [1_000 + 10 * len(table.offsets) + one for one in range(swapped)]
+        table.ids += [1_000 + 10 * len(table.offsets) + number for number in range(swapped)]
 
     table = tables(rows, cap=cap, drift=drift)
 
-    seen = await ids(table.search(over(table), overlap=overlap, prefetch=prefetch))
+    walked = await ids(table.search(over(table), overlap=overlap, prefetch=prefetch))
 
-    assert len(seen) == len(set(seen))
-    assert set(range(1, rows + 1)) - gone <= set(seen)
+    assert len(walked) == len(set(walked))
+    assert set(range(1, rows + 1)) - gone <= set(walked)

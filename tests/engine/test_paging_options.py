@@ -238,7 +238,7 @@ async def test_rows_without_an_id_that_go_in_a_circle(client, transport, amounts
 async def test_rows_without_an_id_may_be_equal(client, transport, amounts: list[int]) -> None:
     """As many equal rows as there are come, page by page."""
     pages = 90
-    page = json.dumps({"rows": [{"amount": one} for one in amounts], "total": pages * len(amounts)}).encode()
+    page = json.dumps({"rows": [{"amount": amount} for amount in amounts], "total": pages * len(amounts)}).encode()
     transport.replies(*[Response(200, {}, page)] * pages)
 
     assert amounts * pages == [row.amount for row in await Pager(client, LEDGER).collect()]

@@ -306,12 +306,12 @@ async def test_a_pair_that_is_saved_in_the_end_is_as_new_as_any(make_client, iss
     """A client that goes on with the same token renews it no sooner because another one has saved it as it closed."""
     issuer.lifetime = 300
     auth = RefreshingToken(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
-    one, other = (make_client(issuer, auth=auth, retry=ONCE) for _ in range(2))
+    first, second = (make_client(issuer, auth=auth, retry=ONCE) for _ in range(2))
     with pytest.raises(RefreshFailed):
-        await one.orders.get("ORD1")
+        await first.orders.get("ORD1")
 
-    await one.aclose()
-    await other.orders.get("ORD1")
+    await first.aclose()
+    await second.orders.get("ORD1")
 
     assert ["TG-refresh-1"] == issuer.refreshes
 

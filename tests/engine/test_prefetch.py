@@ -75,26 +75,26 @@ async def test_a_slow_reader_is_waited_for(tables) -> None:
     await walk.aclose()
 
 
-async def walks(table, way: str) -> None:
+async def walks(table, ending: str) -> None:
     """Begin to walk, with pages under way, and leave in one way or another."""
     walk = table.search(over(table), prefetch=4)
-    if way == "break":
+    if ending == "break":
         async for row in walk:
             if row.id == 40:
                 break
-    if way == "error":
+    if ending == "error":
         with suppress(LookupError):
             async for row in walk:
                 if row.id == 40:
                     raise LookupError
-    if way == "cancel":
+    if ending == "cancel":
         task = asyncio.create_task(ids(walk))
         for _ in range(4):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-    if way == "aclose":
+    if ending == "aclose":
         rows = aiter(walk)
         for _ in range(40):
             await anext(rows)
@@ -102,13 +102,13 @@ async def walks(table, way: str) -> None:
         await rows.aclose()
         with pytest.raises(ClientClosed):
             await anext(rows)
-    if way == "collect":
+    if ending == "collect":
         await walk.collect(40)
 
 
 @pytest.mark.control("paymentsdk._paging.pager.Pages._cancel_prefetch", lambda self: [])
-@pytest.mark.parametrize("way", ["break", "error", "cancel", "aclose", "collect"])
-async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
+@pytest.mark.parametrize("ending", ["break", "error", "cancel", "aclose", "collect"])
+async def test_leaving_a_walk_leaves_no_task(tables, ending: str) -> None:
     """However a walk is left, the pages that were under way are given up, with or without `aclose`."""
     before = asyncio.all_tasks()
     hold = asyncio.Event()
@@ -120,7 +120,7 @@ async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
         return await table(request)
 
     try:
-        await walks(Slow(table, slow), way)
+        await walks(Slow(table, slow), ending)
         gc.collect()
         for _ in range(3):
             await asyncio.sleep(0)
@@ -130,21 +130,21 @@ async def test_leaving_a_walk_leaves_no_task(tables, way: str) -> None:
             task.cancel()
 
 
-@pytest.mark.parametrize("way", ["aclose", "collect", "fails", "ends", "is cancelled"])
-async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: str) -> None:
+@pytest.mark.parametrize("ending", ["aclose", "collect", "fails", "ends", "is cancelled"])
+async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, ending: str) -> None:
     """A walk that somebody still holds has no page under way once it is closed, has ended, failed or was cancelled."""
     before = asyncio.all_tasks()
     hold = asyncio.Event()
 
     def end(response: dict[str, object], request) -> Response | None:
         if response["paging"]["offset"] == 60:
-            if way == "fails":
+            if ending == "fails":
                 return Response(400)
             response["results"] = []
             del response["paging"]["total"]
         return None
 
-    table = tables(6_000, changes=end if way in ("fails", "ends") else None)
+    table = tables(6_000, changes=end if ending in ("fails", "ends") else None)
 
     async def slow(request) -> Response:
         if not request.url.endswith(("offset=0", "offset=30", "offset=60")):
@@ -153,20 +153,20 @@ async def test_a_walk_that_is_over_has_nothing_under_way(tables, caplog, way: st
 
     pager = table.search(over(slow), prefetch=4)
     walk = pager.pages()
-    if way == "collect":
+    if ending == "collect":
         assert 40 == len(await pager.collect(40))
     else:
         await anext(walk)
         await anext(walk)
-    if way == "aclose":
+    if ending == "aclose":
         await walk.aclose()
-    if way == "fails":
+    if ending == "fails":
         with pytest.raises(BadRequest):
             await anext(walk)
-    if way == "ends":
+    if ending == "ends":
         with pytest.raises(Incomplete):
             await anext(walk)
-    if way == "is cancelled":
+    if ending == "is cancelled":
         await anext(walk)
         with suppress(TimeoutError):
             async with asyncio.timeout(0):
@@ -200,13 +200,13 @@ async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
         return await table(request)
 
     walk = table.search(over(slow), prefetch=2).pages()
-    seen = [row.id for row in (await anext(walk)).items]
+    walked = [row.id for row in (await anext(walk)).items]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await anext(walk)
     hold.set()
 
-    assert table.ids == seen + [row.id async for page in walk for row in page.items]
+    assert table.ids == walked + [row.id async for page in walk for row in page.items]
 
 
 def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
@@ -257,7 +257,7 @@ async def test_a_walk_that_is_dropped_in_another_thread(tables, until) -> None:
             cancelled_in.append(threading.get_ident())
             return super().cancel(msg)
 
-    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **given: Watched(coro, loop=loop, **given))
+    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **options: Watched(coro, loop=loop, **options))
     walks = [await begun(tables)]
     asyncio.get_running_loop().set_task_factory(None)
     dropping = threading.Thread(target=walks.clear)
@@ -290,9 +290,9 @@ def test_a_walk_that_is_dropped_when_its_loop_is_closed(tables, monkeypatch) -> 
 async def test_a_page_that_fails_ahead_is_raised_in_its_place(tables) -> None:
     """An error of a page ahead waits for its turn: all rows before it are given first."""
     table = tables(300, changes=lambda response, request: Response(400) if "offset=120" in request.url else None)
-    seen, error = await ids_until_it_fails(table.search(over(table), prefetch=8))
+    walked, error = await ids_until_it_fails(table.search(over(table), prefetch=8))
 
-    assert table.ids[:120] == seen
+    assert table.ids[:120] == walked
     assert 120 == error.resume_point
 
 

@@ -55,17 +55,17 @@ async def test_a_thousand_rejections_are_one_refresh(signed_in, issuer) -> None:
 
 async def test_a_refresh_that_fails_is_one_failure_for_all(issuer) -> None:
     """All who waited for it learn of it, each by an error of its own; none of them asks the platform once more."""
-    auth, asked = RefreshingToken(issuer.pair(expires_at=0.0)), []
+    auth, requests = RefreshingToken(issuer.pair(expires_at=0.0)), []
 
     async def exchange(refresh_token: str) -> TokenPair:
-        asked.append(refresh_token)
+        requests.append(refresh_token)
         await asyncio.sleep(0)
         raise NotSent("connection refused")
 
     failures = await asyncio.gather(*(auth.renew(None, exchange, START) for _ in range(20)), return_exceptions=True)
 
     assert ({NotSent}, 20) == ({type(failure) for failure in failures}, len({id(failure) for failure in failures}))
-    assert ["TG-refresh-1"] == asked
+    assert ["TG-refresh-1"] == requests
 
 
 async def test_a_token_that_stays_the_same_is_refreshed_once(signed_in, issuer) -> None:
@@ -92,14 +92,14 @@ async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, u
         return Response(429)  # It would be tried again, but for the end of the client.
 
     issuer.renew = slow
-    one, other = (make_client(issuer, auth=token) for _ in range(2))
-    first = asyncio.create_task(one.orders.get("ORD1"))
+    closed, living = (make_client(issuer, auth=token) for _ in range(2))
+    first = asyncio.create_task(closed.orders.get("ORD1"))
     await until(lambda: issuer.asked)
-    second = asyncio.create_task(other.orders.get("ORD1"))
+    second = asyncio.create_task(living.orders.get("ORD1"))
     for _ in range(10):
         await asyncio.sleep(0)
 
-    closing = asyncio.create_task(one.aclose())
+    closing = asyncio.create_task(closed.aclose())
     await asyncio.sleep(0)
     hold.set()
     await closing
@@ -121,8 +121,8 @@ async def test_a_client_that_is_closed_ends_no_refresh_of_another(
 ) -> None:
     """Two clients can share a token: the refresh token that one has sent is spent, and the new pair is on its way."""
     token, hold = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
-    one, other = (make_client(issuer, auth=token) for _ in range(2))
-    await one.orders.get("ORD1")
+    closed, living = (make_client(issuer, auth=token) for _ in range(2))
+    await closed.orders.get("ORD1")
     issuer.generation, honest = 3, issuer.renew
 
     async def slow(refresh_token: str) -> Response:
@@ -131,11 +131,11 @@ async def test_a_client_that_is_closed_ends_no_refresh_of_another(
         return honest(refresh_token)
 
     issuer.renew = slow
-    call = asyncio.create_task(other.orders.get("ORD1"))
-    asked = issuer.asked
-    await until(lambda: issuer.asked == asked + 2)
+    call = asyncio.create_task(living.orders.get("ORD1"))
+    requests_before = issuer.asked
+    await until(lambda: issuer.asked == requests_before + 2)
 
-    closing = asyncio.create_task(one.aclose(grace=grace))
+    closing = asyncio.create_task(closed.aclose(grace=grace))
     for _ in range(10):
         await asyncio.sleep(0)
     clock.advance(grace)
@@ -239,10 +239,10 @@ async def test_a_refresh_that_is_cancelled_before_it_begins_leaves_the_token_due
 
 def test_a_refresh_of_a_loop_that_is_gone_is_not_taken_for_the_one_under_way(issuer) -> None:
     """When it is thrown away at last, whoever comes next still joins the new one: a refresh token is good for one."""
-    auth, asked = RefreshingToken(issuer.pair(expires_at=0.0)), list[str]()
+    auth, requests = RefreshingToken(issuer.pair(expires_at=0.0)), list[str]()
 
     async def exchange(refresh_token: str) -> TokenPair:
-        asked.append(refresh_token)
+        requests.append(refresh_token)
         await asyncio.sleep(0.01)
         return issuer.pair(2)
 
@@ -265,7 +265,7 @@ def test_a_refresh_of_a_loop_that_is_gone_is_not_taken_for_the_one_under_way(iss
     asyncio.run(begin_anew())
     waiting.get_coro().close()
 
-    assert ["TG-refresh-1"] * 2 == asked
+    assert ["TG-refresh-1"] * 2 == requests
     for task in (waiting, flight):
         task._log_destroy_pending = False
 
@@ -341,15 +341,15 @@ async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer,
 
 async def test_every_rejection_is_observed(signed_in, issuer) -> None:
     """An observer learns of the attempt that was rejected, and of the one with the new token."""
-    seen = []
-    client = signed_in(issuer.pair(), observers=of_attempts(seen.append))
+    attempts = []
+    client = signed_in(issuer.pair(), observers=of_attempts(attempts.append))
     issuer.generation = 2
     issuer.renew = counted(issuer)
 
     await client.orders.get("ORD1")
 
     assert [("orders.get", 1, 401), ("orders.get", 2, 200)] == [
-        (attempt.operation, attempt.number, attempt.status) for attempt in seen if attempt.operation == "orders.get"
+        (attempt.operation, attempt.number, attempt.status) for attempt in attempts if attempt.operation == "orders.get"
     ]
 
 
@@ -360,14 +360,14 @@ async def test_a_rejection_is_observed_when_it_comes(
     signed_in, issuer, clock, until, *, end: str, numbers: list[int]
 ) -> None:
     """An observer learns of a rejected token at once, not when it is refreshed, nor if there is no other."""
-    seen, go_on, honest = [], asyncio.Event(), counted(issuer)
+    attempts, go_on, honest = [], asyncio.Event(), counted(issuer)
 
     async def slowly(refresh_token: str) -> Response:
         await go_on.wait()
         return honest(refresh_token) if end == "a new pair" else Response(400, {}, b'{"error":"invalid_grant"}')
 
     issuer.renew = slowly
-    client = signed_in(issuer.pair(), observers=of_attempts(seen.append))
+    client = signed_in(issuer.pair(), observers=of_attempts(attempts.append))
     issuer.generation = 2
     call = asyncio.create_task(client.orders.get("ORD1"))
     await until(lambda: issuer.asked == 2)
@@ -377,11 +377,11 @@ async def test_a_rejection_is_observed_when_it_comes(
     go_on.set()
     await asyncio.wait([call])
 
-    first, *others = [attempt for attempt in seen if attempt.operation == "orders.get"]
+    first, *later = [attempt for attempt in attempts if attempt.operation == "orders.get"]
     assert (401, 0.0) == (first.status, first.elapsed)
-    assert numbers == [first.number] + [attempt.number for attempt in others]
+    assert numbers == [first.number] + [attempt.number for attempt in later]
     # The attempt with the new token begins once there is one.
-    assert {0.0 if end == "a new pair" else 20.0} >= {attempt.elapsed for attempt in others}
+    assert {0.0 if end == "a new pair" else 20.0} >= {attempt.elapsed for attempt in later}
 
 
 def test_one_loop_for_one_refreshing_token(issuer) -> None:
@@ -449,6 +449,6 @@ def test_what_is_no_pair_is_rejected_where_it_is_given(keep: Callable[[object], 
     with pytest.raises(RequestInvalid, match="pair: must be a TokenPair") as refused:
         keep(pair)
 
-    shown = traceback.TracebackException.from_exception(refused.value, capture_locals=True)
-    ours = [frame.locals for frame in shown.stack if "paymentsdk" in frame.filename]
+    report = traceback.TracebackException.from_exception(refused.value, capture_locals=True)
+    ours = [frame.locals for frame in report.stack if "paymentsdk" in frame.filename]
     assert CANARY not in f"{refused.value} {ours}"

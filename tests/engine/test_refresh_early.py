@@ -96,11 +96,11 @@ async def test_an_early_refresh_holds_up_nobody_else(signed_in, issuer, clock, u
 @pytest.mark.parametrize("end", ["an early one fails", "its client is closed"])
 async def test_a_refresh_that_has_just_ended_is_not_waited_for(issuer, until, end: str) -> None:
     """Who is rejected in the very turn of the loop in which a refresh fails asks for one of their own."""
-    token, asked, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
+    token, refresh_tokens, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
 
     async def exchange(refresh_token: str) -> TokenPair:
-        asked.append(refresh_token)
-        if len(asked) == 1:
+        refresh_tokens.append(refresh_token)
+        if len(refresh_tokens) == 1:
             await hold.wait()
             raise NotSent("reset") if end == "an early one fails" else ClientClosed("the client is closed")
         return issuer.pair(2)
@@ -110,13 +110,13 @@ async def test_a_refresh_that_has_just_ended_is_not_waited_for(issuer, until, en
         return await token.renew("APP_USR-access-1", exchange, START)
 
     first = asyncio.create_task(token.renew(None, exchange, START))
-    await until(lambda: asked)
+    await until(lambda: refresh_tokens)
     second = asyncio.create_task(refused())
     await asyncio.sleep(0)
     hold.set()
     await asyncio.wait((first, second))
 
-    assert ("APP_USR-access-2", 2) == (await second, len(asked))
+    assert ("APP_USR-access-2", 2) == (await second, len(refresh_tokens))
 
 
 async def test_an_early_refresh_that_fails_is_logged(signed_in, issuer, caplog) -> None:
@@ -187,12 +187,12 @@ async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in
 async def test_an_early_refresh_is_no_response_to_a_rejection(signed_in, issuer) -> None:
     """A call that is rejected while an early refresh fails asks once more: what was kept is the rejected token."""
     client = signed_in(issuer.pair(expires_at=START + 300))
-    auth, asked = client._engine.settings.auth, []
+    auth, refresh_tokens = client._engine.settings.auth, []
 
     async def exchange(refresh_token: str) -> TokenPair:
-        asked.append(refresh_token)
+        refresh_tokens.append(refresh_token)
         await asyncio.sleep(0)
-        if len(asked) == 1:
+        if len(refresh_tokens) == 1:
             raise NotSent("connection refused")
         return issuer.pair(2)
 

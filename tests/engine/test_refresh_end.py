@@ -91,7 +91,7 @@ async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, i
 
 async def test_a_store_that_shows_one_spent_pair_after_the_other_ends_the_refresh(issuer) -> None:
     """Two replicas of a database may each have another: the platform is not asked for ever."""
-    asked = list[str]()
+    refresh_tokens = list[str]()
 
     class Replicas(MemoryTokenStore):
         pairs = itertools.cycle([issuer.pair(7, 0.0), issuer.pair(8, 0.0)])
@@ -100,8 +100,8 @@ async def test_a_store_that_shows_one_spent_pair_after_the_other_ends_the_refres
             return next(self.pairs)
 
     async def exchange(refresh_token: str) -> TokenPair:
-        asked.append(refresh_token)
-        assert len(asked) < 10
+        refresh_tokens.append(refresh_token)
+        assert len(refresh_tokens) < 10
         raise ReauthorizationRequired(400, "invalid_grant", "it is spent")
 
     auth = RefreshingToken(issuer.pair(expires_at=0.0), store=Replicas())
@@ -109,7 +109,7 @@ async def test_a_store_that_shows_one_spent_pair_after_the_other_ends_the_refres
     with pytest.raises(ReauthorizationRequired, match="spent"):
         await auth.renew(None, exchange, START)
 
-    assert ["TG-refresh-7", "TG-refresh-8"] == asked
+    assert ["TG-refresh-7", "TG-refresh-8"] == refresh_tokens
 
 
 async def test_a_spent_grant_leaves_the_live_token(signed_in, issuer, clock) -> None:

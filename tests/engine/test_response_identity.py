@@ -155,16 +155,16 @@ async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
 
 async def test_headers_that_change_during_a_call(make_client) -> None:
     """All attempts go out with what was given, whatever the caller does to it in the meantime."""
-    given = {"X-Tag": "a"}
+    fields = {"X-Tag": "a"}
 
     def change(request) -> Response:
-        given["X-Idempotency-Key"] = "another"
-        given["X-Tag"] = "b"
+        fields["X-Idempotency-Key"] = "another"
+        fields["X-Tag"] = "b"
         return Response(200, {}, b'{"id":"ORD1"}') if transport.requests[1:] else Response(503)
 
     transport = MemoryTransport(change)
     await make_client(transport=transport).call(
-        OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers=given
+        OPERATIONS["orders.cancel"], order_id="ORD1", idempotency_key="k-1", headers=fields
     )
 
     assert [("a", "k-1")] * 2 == [
@@ -230,18 +230,18 @@ async def test_an_error_that_is_kept_does_not_keep_the_response(make_client, sta
     responses = []
 
     async def response(request: object) -> Response:
-        made = Weighed(status, {}, b"<html>" + b"." * 10_000)
-        responses.append(ref(made))
-        return made
+        answer = Weighed(status, {}, b"<html>" + b"." * 10_000)
+        responses.append(ref(answer))
+        return answer
 
     transport = MemoryTransport(response)
-    with pytest.raises(PaymentsError) as kept:
+    with pytest.raises(PaymentsError) as failure:
         await make_client(transport=transport).orders.get("ORD1")
     transport.discarded.clear()  # The transport of a test keeps them.
     gc.collect()
 
-    assert kept.value.__traceback__
-    assert [] == [one for one in responses if one() is not None]
+    assert failure.value.__traceback__
+    assert [] == [reference for reference in responses if reference() is not None]
 
 
 async def test_a_response_that_says_little_is_taken(play) -> None:

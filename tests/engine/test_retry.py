@@ -115,11 +115,11 @@ async def test_what_the_platform_asks_for_is_a_floor(play, jobs, status: int) ->
 async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     """Above the cap the call fails at once, and the error says how long to wait."""
     played = await play("orders.create", asks_for(31))
-    kept = await play("orders.create", asks_for(30), asks_for(31))
+    waited = await play("orders.create", asks_for(30), asks_for(31))
 
     assert RateLimited is type(played.error)
     assert (1, 31.0, []) == (len(played.requests), played.error.retry_after, played.slept)
-    assert [30] == whole(kept.slept)
+    assert [30] == whole(waited.slept)
 
 
 async def test_the_cap_is_a_setting(play, jobs) -> None:
@@ -160,25 +160,27 @@ async def test_nothing_is_sent_again_after_23_hours(play) -> None:
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.History.key_lasts", lambda self, clock: inf)
-@pytest.mark.parametrize(("counted", "told"), [(0, 30), (30, 0)])
-async def test_a_machine_that_slept_does_not_send_again(make_client, clock, jobs, *, counted: int, told: int) -> None:
+@pytest.mark.parametrize(("counted", "clock_hours"), [(0, 30), (30, 0)])
+async def test_a_machine_that_slept_does_not_send_again(
+    make_client, clock, jobs, *, counted: int, clock_hours: int
+) -> None:
     """A laptop that was shut in a pause wakes up a day later: its monotonic clock stood still, the other did not.
 
     Or the other was set back in the meantime. The later of the two is right, and what is not sent is not counted.
     """
-    seen = []
+    attempts = []
     transport = MemoryTransport([RESET, jobs["orders.create"].response])
-    client = make_client(transport=transport, timeout=ENDLESS, observers=of_attempts(seen.append))
+    client = make_client(transport=transport, timeout=ENDLESS, observers=of_attempts(attempts.append))
 
     async def sleep(seconds: float) -> None:
         clock._monotonic += counted * 3600
-        clock._now += told * 3600
+        clock._now += clock_hours * 3600
 
     clock.sleep = sleep
     with pytest.raises(OutcomeUnknown, match="23 hours"):
         await jobs["orders.create"].call(client)
     assert 1 == len(transport.requests)
-    assert [1, 0] == [attempt.number for attempt in seen]
+    assert [1, 0] == [attempt.number for attempt in attempts]
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
@@ -419,9 +421,9 @@ def test_tenacity_is_entered_only_after_a_failure(status: int, imported: str) ->
     if status == 200:
         source, imported = source.replace("Response(200), ", ""), "False"
 
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
 
-    assert imported == done.stdout.strip()
+    assert imported == process.stdout.strip()
 
 
 async def turn(_: object) -> None:
@@ -440,13 +442,13 @@ async def fails_on_its_own(client, number: int) -> bool:
 
 async def test_calls_do_not_share_their_retries(make_client, clock) -> None:
     """100 calls that fail at the same time end each in its own outcome: every call has a scheduler of its own."""
-    seen: dict[str, int] = {}
+    attempts_of: dict[str, int] = {}
 
     async def platform(request):
         await asyncio.sleep(0)
         name = request.url.rpartition("/ORD")[2]
-        seen[name] = seen.get(name, 0) + 1
-        if int(name) % 3 == 0 or seen[name] < 3:
+        attempts_of[name] = attempts_of.get(name, 0) + 1
+        if int(name) % 3 == 0 or attempts_of[name] < 3:
             return Response(503, {}, f'{{"message":"number {name}"}}'.encode())
         return Response(200, {}, f'{{"id":"ORD{name}"}}'.encode())
 

@@ -102,11 +102,11 @@ def cells() -> list[object]:
     """Return (operation, failure, requests, error) for each cell of the table."""
     head, *rows = [[cell.strip() for cell in row.split("|")] for row in TABLE.strip("\n").splitlines()]
     return [
-        pytest.param(name, failure, int(wanted.split()[0]), wanted.split()[1], id=f"{name}-{failure}")
+        pytest.param(name, failure, int(cell.split()[0]), cell.split()[1], id=f"{name}-{failure}")
         for failure, *verdicts in rows
-        for column, wanted in zip(head[1:], verdicts, strict=True)
+        for column, cell in zip(head[1:], verdicts, strict=True)
         for name in CLASSES[column]
-        if wanted != "-"
+        if cell != "-"
     ]
 
 
@@ -114,10 +114,8 @@ def sequences() -> list[object]:
     """Return (operation, steps, requests, outcome) for each line, with the first operation of its class."""
     rows = [[cell.strip() for cell in row.partition("#")[0].split("|")] for row in SEQUENCES.strip().splitlines()]
     return [
-        pytest.param(
-            CLASSES[column][0], steps.split(), int(wanted.split()[0]), wanted.split()[1], id=f"{column}-{steps}"
-        )
-        for column, steps, wanted in rows
+        pytest.param(CLASSES[column][0], steps.split(), int(cell.split()[0]), cell.split()[1], id=f"{column}-{steps}")
+        for column, steps, cell in rows
     ]
 
 

@@ -67,8 +67,8 @@ async def test_a_credential_that_is_bytes() -> None:
     for make in makers:
         with pytest.raises((PaymentsError, TypeError)) as refused:
             make()
-        shown = TracebackException.from_exception(refused.value, capture_locals=True)
-        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        traceback = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in traceback.stack if not frame.filename.startswith(TESTS)]
         assert_clean("".join(str(frame.locals) for frame in frames))
 
 
@@ -83,8 +83,8 @@ def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> Non
     ):
         with pytest.raises(RequestInvalid) as refused:
             make()
-        shown = TracebackException.from_exception(refused.value, capture_locals=True)
-        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        traceback = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in traceback.stack if not frame.filename.startswith(TESTS)]
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
 
 
@@ -102,28 +102,28 @@ def test_a_credential_beside_an_option_that_is_rejected(
     ):
         with pytest.raises((RequestInvalid, TypeError)) as refused:
             make()
-        shown = TracebackException.from_exception(refused.value, capture_locals=True)
-        frames = [frame for frame in shown.stack if not frame.filename.startswith(TESTS)]
+        traceback = TracebackException.from_exception(refused.value, capture_locals=True)
+        frames = [frame for frame in traceback.stack if not frame.filename.startswith(TESTS)]
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
 
 
-@pytest.mark.parametrize("given", ["client", "copy", "call", "all"])
-async def test_a_credential_in_a_header_of_ones_own(given: str) -> None:
+@pytest.mark.parametrize("place", ["client", "copy", "call", "all"])
+async def test_a_credential_in_a_header_of_ones_own(place: str) -> None:
     """The key of a gateway is in no frame of the client either when a call is rejected, before it is sent or after."""
     headers = {"X-Api-Key": SECRET}
     transport = MemoryTransport()
     transport.replies(Response(404, {}, b"{}"))
     client = PaymentsClient(
-        ACCESS, base_url="https://x", transport=transport, headers=headers if given in ("client", "all") else None
+        ACCESS, base_url="https://x", transport=transport, headers=headers if place in ("client", "all") else None
     )
-    if given in ("copy", "all"):
+    if place in ("copy", "all"):
         client = client.with_options(headers=headers)
-    own = headers if given in ("call", "all") else None
+    call_headers = headers if place in ("call", "all") else None
 
     with pytest.raises(RequestInvalid) as unsent:
-        await client.call(OPERATIONS["orders.get"], headers=own, order_id="")
+        await client.call(OPERATIONS["orders.get"], headers=call_headers, order_id="")
     with pytest.raises(NotFound) as rejected:
-        await client.call(OPERATIONS["orders.get"], headers=own, order_id="ORD1")
+        await client.call(OPERATIONS["orders.get"], headers=call_headers, order_id="ORD1")
 
     assert_clean(shown_with_variables(unsent.value), shown_with_variables(rejected.value))
     assert SECRET == transport.requests[0].headers["X-Api-Key"]
@@ -133,8 +133,8 @@ async def test_a_credential_in_a_header_of_ones_own(given: str) -> None:
 def assert_clean(*texts: object) -> None:
     """Find no canary in what *texts* hold, however they are written."""
     for text in texts:
-        shown = text if isinstance(text, str) else repr(text)
-        assert [] == [canary for canary in CANARIES if canary in shown], shown
+        content = text if isinstance(text, str) else repr(text)
+        assert [] == [canary for canary in CANARIES if canary in content], content
 
 
 def shown_with_variables(error: BaseException) -> str:
@@ -202,24 +202,24 @@ def test_what_is_no_credential_is_shown() -> None:
     assert "TokenPair(access_token='***', refresh_token=None, expires_at=5.0, issued_at=None)" == repr(pair)
 
 
-@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
-def test_things_do_not_show_what_they_hold(thing: object) -> None:
+@pytest.mark.parametrize("holder", THINGS, ids=lambda holder: type(holder).__name__)
+def test_things_do_not_show_what_they_hold(holder: object) -> None:
     """Neither `repr` nor `str` nor formatting shows a credential, nor do the tracebacks of rich."""
-    assert_clean(repr(thing), [thing], {"thing": thing})
-    assert_clean(*getattr(thing, "__rich_repr__", list)())
-    if not isinstance(thing, str):
-        assert_clean(str(thing), f"{thing}")
+    assert_clean(repr(holder), [holder], {"thing": holder})
+    assert_clean(*getattr(holder, "__rich_repr__", list)())
+    if not isinstance(holder, str):
+        assert_clean(str(holder), f"{holder}")
 
 
-@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
-def test_things_do_not_take_credentials_into_a_pickle(thing: object) -> None:
+@pytest.mark.parametrize("holder", THINGS, ids=lambda holder: type(holder).__name__)
+def test_things_do_not_take_credentials_into_a_pickle(holder: object) -> None:
     """What holds a credential cannot be pickled."""
-    if not isinstance(thing, Headers):
-        assert_clean(str(pickled(thing)))
-    if isinstance(thing, TokenPair | Token | TokenRequest | WalletPaymentRequest | Record):
+    if not isinstance(holder, Headers):
+        assert_clean(str(pickled(holder)))
+    if isinstance(holder, TokenPair | Token | TokenRequest | WalletPaymentRequest | Record):
         with pytest.raises(TypeError, match="credentials"):
-            pickle.dumps(thing)
-        assert copy.copy(thing) == thing == copy.deepcopy(thing)
+            pickle.dumps(holder)
+        assert copy.copy(holder) == holder == copy.deepcopy(holder)
 
 
 def test_a_record_without_credentials_can_be_pickled() -> None:
@@ -242,10 +242,10 @@ def test_a_client_does_not_show_its_credentials() -> None:
     client = PaymentsClient(
         ACCESS, base_url="https://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
     )
-    other = client.with_options(auth=RefreshingToken(PAIR))
+    second = client.with_options(auth=RefreshingToken(PAIR))
 
-    assert "<PaymentsClient https://x>" == repr(client) == str(other)
-    assert_clean(client._engine.settings, other._engine.settings, vars(client))
+    assert "<PaymentsClient https://x>" == repr(client) == str(second)
+    assert_clean(client._engine.settings, second._engine.settings, vars(client))
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(client)
 
@@ -255,8 +255,8 @@ def test_a_client_does_not_show_its_credentials() -> None:
 
 async def echo(request: Request) -> Response:
     """A platform that rejects, and repeats all that it was sent."""
-    said = f"{dict(request.headers)} {request.body.decode()}"
-    body = {"message": said, "cause": [{"code": 1, "description": said, "data": [said, {"was": said}]}]}
+    text = f"{dict(request.headers)} {request.body.decode()}"
+    body = {"message": text, "cause": [{"code": 1, "description": text, "data": [text, {"was": text}]}]}
     return Response(400, {"X-Request-Id": "1"}, json.dumps(body).encode())
 
 
@@ -345,9 +345,9 @@ async def test_tracebacks_hold_no_credential(spied, call: str, end: str) -> None
     try:
         await CALLS[call](spied(ENDS[end]))
     except PaymentsError as error:
-        shown = shown_with_variables(error)
-        assert "self = " in shown
-        assert_clean(shown)
+        text = shown_with_variables(error)
+        assert "self = " in text
+        assert_clean(text)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -369,14 +369,14 @@ async def test_cancellations_hold_no_credential(spied, call: str) -> None:
 @pytest.mark.control("paymentsdk.client.masked", lambda token: token)
 async def test_what_waits_holds_no_credential(spied) -> None:
     """Nor do the variables of a refresh that is under way, which a debugger shows."""
-    asked = asyncio.Event()
+    started = asyncio.Event()
 
     async def forever(request: Request) -> Response:
-        asked.set()
+        started.set()
         await asyncio.Event().wait()
 
     task = asyncio.create_task(spied(forever, auth=RefreshingToken(ENDED)).orders.cancel("ORD1"))
-    await asked.wait()
+    await started.wait()
 
     try:
         for waiting in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -434,9 +434,9 @@ async def test_a_refresh_that_fails_holds_no_credential(spied) -> None:
         )
         await asyncio.wait([task])
         await stop_renewals()
-        shown = shown_with_variables(task.exception())
-        assert_clean(shown)
-        assert "in _exchange" not in shown
+        text = shown_with_variables(task.exception())
+        assert_clean(text)
+        assert "in _exchange" not in text
 
 
 SETTINGS = [

@@ -24,9 +24,9 @@ async def test_a_page_is_shared_by_all_who_wait_for_it(tables) -> None:
     table = tables(10)
     rows = aiter(table.search(over(table)))
 
-    taken = await asyncio.gather(*(anext(rows, None) for _ in range(3)))
+    shares = await asyncio.gather(*(anext(rows, None) for _ in range(3)))
 
-    assert [1, 2, 3] == [row and row.id for row in taken]
+    assert [1, 2, 3] == [row and row.id for row in shares]
 
 
 @pytest.mark.control("paymentsdk._paging.pager.Items.__anext__", unshared)
@@ -34,18 +34,18 @@ async def test_a_page_is_shared_by_all_who_wait_for_it(tables) -> None:
 async def test_a_failure_comes_after_the_rows_before_it(tables, prefetch: int) -> None:
     """Whoever goes on from the resume point of a shared walk that failed has lost no row of the pages before."""
     table = tables(40, changes=lambda response, request: Response(400) if "offset=10" in request.url else None)
-    rows, seen = aiter(table.search(over(table), page_size=10, prefetch=prefetch)), []
+    rows, walked = aiter(table.search(over(table), page_size=10, prefetch=prefetch)), []
 
     async def work() -> None:
         async for row in rows:
-            seen.append(row.id)
+            walked.append(row.id)
             for _ in range(3):
                 await asyncio.sleep(0)
 
     readers = [asyncio.create_task(work()) for _ in range(3)]
-    failed, others = await asyncio.wait(readers, return_when=asyncio.FIRST_EXCEPTION)
-    at_the_first_failure = sorted(seen)
-    await asyncio.gather(*others, return_exceptions=True)
+    failed, waiting = await asyncio.wait(readers, return_when=asyncio.FIRST_EXCEPTION)
+    at_the_first_failure = sorted(walked)
+    await asyncio.gather(*waiting, return_exceptions=True)
 
     assert {10} == {reader.exception().resume_point for reader in failed}
     assert list(range(1, 11)) == at_the_first_failure
@@ -83,12 +83,12 @@ async def test_closing_a_walk_is_no_end_of_it(tables, until, prefetch: int) -> N
 
 
 @pytest.mark.control("paymentsdk._paging.pager._closed", lambda operation: StopAsyncIteration())
-@pytest.mark.parametrize("taken", [1, 10, 91], ids=["rows-left", "pages-left", "last-page"])
-async def test_who_is_busy_when_a_walk_is_closed(tables, taken: int) -> None:
+@pytest.mark.parametrize("count", [1, 10, 91], ids=["rows-left", "pages-left", "last-page"])
+async def test_who_is_busy_when_a_walk_is_closed(tables, count: int) -> None:
     """A task that works on its row while another closes the walk does not take that for its end."""
     table = tables(100)
     rows = aiter(table.search(over(table), page_size=10))
-    for _ in range(taken):
+    for _ in range(count):
         await anext(rows)
 
     await rows.aclose()
@@ -173,9 +173,9 @@ async def test_a_reader_that_goes_away(tables) -> None:
             )
 
         walk = table.search(over(slow), page_size=10, prefetch=4).pages()
-        seen = []
+        walked = []
         while not (reader := await next_page(walk, patience)).exception():
-            seen += [row.id for row in reader.result().items]
+            walked += [row.id for row in reader.result().items]
 
         assert isinstance(reader.exception(), StopAsyncIteration)
-        assert list(range(1, 25)) == seen
+        assert list(range(1, 25)) == walked

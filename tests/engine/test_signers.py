@@ -32,17 +32,17 @@ ONCE = RetryPolicy(attempts=1)
 class Signs:
     """Signs with what it is given, and keeps what it saw."""
 
-    def __init__(self, *given: Mapping[str, str] | BaseException) -> None:
-        self.given = list(given) or [{"X-Signature": SECRET}]
+    def __init__(self, *results: Mapping[str, str] | BaseException) -> None:
+        self.given = list(results) or [{"X-Signature": SECRET}]
         self.seen: list[tuple[Request, float]] = []
 
     def sign(self, request: Request, now: float) -> Mapping[str, str]:
         """Return the next of what is given; the last one for ever."""
         self.seen.append((request, now))
-        given = self.given.pop(0) if len(self.given) > 1 else self.given[0]
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        result = self.given.pop(0) if len(self.given) > 1 else self.given[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 class Waits(Signs):
@@ -91,16 +91,16 @@ async def test_no_token_goes_out_with_a_signature(play, jobs) -> None:
 async def test_requests_for_tokens_are_not_signed(make_client, jobs) -> None:
     """The token endpoint is told who asks by the credentials in the body."""
     signer = Signs()
-    seen = []
+    requests = []
 
     async def issue(request: Request) -> Response:
-        seen.append(request)
+        requests.append(request)
         return jobs["oauth.refresh"].response
 
     await make_client(issue, auth=signer).oauth.refresh("TG-1")
 
     assert [] == signer.seen
-    assert ["X-Signature" in request.headers for request in seen] == [False]
+    assert ["X-Signature" in request.headers for request in requests] == [False]
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ async def test_fields_that_are_not_its_own_are_not_sent(play, fields: object, re
 
 async def test_what_the_signer_says_of_a_request_is_said_to_the_caller(play) -> None:
     """An error of this package passes as it is; whatever else it raises is a `RefreshFailed`, and nothing was sent."""
-    own = await play("orders.get", UNAUTHORIZED, auth=Signs(RequestInvalid("vault", "is sealed")))
-    other = await play("orders.get", UNAUTHORIZED, auth=Signs(KeyError("no-such-secret")))
+    sealed = await play("orders.get", UNAUTHORIZED, auth=Signs(RequestInvalid("vault", "is sealed")))
+    unsigned = await play("orders.get", UNAUTHORIZED, auth=Signs(KeyError("no-such-secret")))
 
-    assert [[], []] == [own.requests, other.requests]
-    assert isinstance(own.error, RequestInvalid)
-    assert "vault: is sealed" in str(own.error)
-    assert isinstance(other.error, NotSent | RefreshFailed)
-    assert "could not be signed" in str(other.error)
+    assert [[], []] == [sealed.requests, unsigned.requests]
+    assert isinstance(sealed.error, RequestInvalid)
+    assert "vault: is sealed" in str(sealed.error)
+    assert isinstance(unsigned.error, NotSent | RefreshFailed)
+    assert "could not be signed" in str(unsigned.error)
 
 
 async def test_a_signature_that_fails_later_leaves_the_doubt(play) -> None:
@@ -191,8 +191,8 @@ async def test_no_error_shows_a_signature(play, step: Response | SendFailed) -> 
     played = await play("orders.get", step, auth=Signs(), retry=ONCE)
 
     assert isinstance(played.error, PaymentsError)
-    shown = "".join(traceback.TracebackException.from_exception(played.error, capture_locals=True).format())
-    assert SECRET not in shown
+    text = "".join(traceback.TracebackException.from_exception(played.error, capture_locals=True).format())
+    assert SECRET not in text
 
 
 async def test_an_error_response_that_repeats_a_signature_is_masked(play) -> None:

@@ -27,19 +27,19 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     If that one has ended, it is refreshed in its turn.
     """
     store = Unsure()
-    one, other = (signed_in(issuer.pair(), store=store) for _ in range(2))
+    first, second = (signed_in(issuer.pair(), store=store) for _ in range(2))
     issuer.generation, issuer.used = 1, []
-    for client in (one, other):
+    for client in (first, second):
         await client.orders.get("ORD1")
-    auth = one._engine.settings.auth
+    auth = first._engine.settings.auth
     auth._state = replace(auth._state, pair=issuer.pair(expires_at=0.0), stored=False)
     with pytest.raises(RefreshFailed):
-        await one.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
+        await first.orders.get("ORD1")  # Its new pair is in the store, and it does not know.
     issuer.renew("TG-refresh-2")
     await store.save(issuer.pair(3, expires_at))  # Another process has gone on from there.
 
     for _ in range(2):
-        await one.orders.get("ORD1")
+        await first.orders.get("ORD1")
 
     assert f"APP_USR-access-{generation}" == (await store.load()).access_token
     assert [f"Bearer APP_USR-access-{generation}"] * 2 == issuer.used[-2:]
@@ -119,11 +119,11 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
 
 
 @pytest.mark.parametrize(
-    ("failures", "trouble", "asked", "saved"),
+    ("failures", "trouble", "requests", "saved"),
     [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0), (0, [SendFailed("refused", sent=False)] * 9, 4, 0)],
 )
 async def test_what_gets_no_token_is_not_tried_again(
-    make_client, issuer, *, failures: int, trouble: list[object], asked: int, saved: int
+    make_client, issuer, *, failures: int, trouble: list[object], requests: int, saved: int
 ) -> None:
     """A refresh has attempts of its own: when they are over, those of the call that waited for it are as well."""
     issuer.trouble = trouble
@@ -133,7 +133,7 @@ async def test_what_gets_no_token_is_not_tried_again(
     with pytest.raises(RefreshFailed, match="could not be refreshed"):
         await make_client(issuer, auth=auth).orders.cancel("ORD1")
 
-    assert (asked, saved) == (issuer.asked, len(store.log))
+    assert (requests, saved) == (issuer.asked, len(store.log))
 
 
 async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:

@@ -96,14 +96,16 @@ async def test_a_pair_of_the_store_that_has_ended_is_refreshed(signed_in, issuer
     assert ["TG-refresh-1"] == issuer.refreshes
 
 
-@pytest.mark.parametrize(("own", "other", "in_use"), [(START - 1, START - 2, 3), (START + 3600, START + 60, 2)])
+@pytest.mark.parametrize(
+    ("expires_at", "stored_until", "in_use"), [(START - 1, START - 2, 3), (START + 3600, START + 60, 2)]
+)
 async def test_any_other_pair_is_better_than_a_spent_one(
-    signed_in, issuer, *, own: float, other: float, in_use: int
+    signed_in, issuer, *, expires_at: float, stored_until: float, in_use: int
 ) -> None:
     """Another process has refreshed for a shorter time: who finds the own refresh token spent uses that pair."""
     issuer.generation = 2
-    store = MemoryTokenStore(issuer.pair(2, expires_at=other))
-    client = signed_in(issuer.pair(1, expires_at=own), store=store)
+    store = MemoryTokenStore(issuer.pair(2, expires_at=stored_until))
+    client = signed_in(issuer.pair(1, expires_at=expires_at), store=store)
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
     assert f"Bearer APP_USR-access-{in_use}" == issuer.used[-1]
@@ -165,11 +167,11 @@ async def test_processes_that_share_a_file_renew_one_after_the_other(
     await until(lambda: issuer.asked)
     for _ in range(50):
         await asyncio.to_thread(int)  # The others work in threads as well.
-    asked = issuer.asked
+    requests = issuer.asked
     hold.set()
     orders = await asyncio.gather(*calls)
 
-    assert 1 == asked
+    assert 1 == requests
     assert ["ORD1"] * 3 == [order.id for order in orders]
     assert ["TG-refresh-1"] == issuer.refreshes
 
@@ -346,16 +348,16 @@ async def test_a_child_does_not_keep_the_lock(path, forked, patience) -> None:
 async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
     """Where a lock is one on the bytes of the file, as on NFS, nobody can lock what is open to be read."""
     fcntl = pytest.importorskip("fcntl")
-    done = []
+    operations = []
 
-    def lock_bytes(handle: int, how: int) -> None:
-        fcntl.lockf(handle, how)
-        done.append(how)
+    def lock_bytes(handle: int, operation: int) -> None:
+        fcntl.lockf(handle, operation)
+        operations.append(operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_bytes)
     await wait_for(FileTokenStore(path))
 
-    assert [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN] == done
+    assert [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN] == operations
 
 
 async def test_nobody_else_can_hold_the_lock(path) -> None:

@@ -28,10 +28,10 @@ async def ids(pager: Pager) -> list[int]:
 
 async def ids_until_it_fails(pager: Pager) -> tuple[list[int], PaymentsError]:
     """Walk *pager* to the error that ends it."""
-    seen: list[int] = []
+    walked: list[int] = []
     try:
         async for row in pager:
-            seen.append(row.id)  # noqa: PERF401 - the rows before the error are what it is about
+            walked.append(row.id)  # noqa: PERF401 - the rows before the error are what it is about
     except PaymentsError as error:
-        return seen, error
+        return walked, error
     pytest.fail("it did not fail")

@@ -90,13 +90,13 @@ class Limiter:
     def _allows(self, seller: object) -> bool:
         now = self.clock.monotonic()
         full = self.rate if self.burst is None else self.burst
-        left, when = self._tokens.get(seller, (full, now))
+        tokens, when = self._tokens.get(seller, (full, now))
         if self.burst is not None:
-            left, when = min(full, left + (now - when) * self.rate), now
+            tokens, when = min(full, tokens + (now - when) * self.rate), now
         elif now - when >= 1.0:
-            left, when = full, now - (now - when) % 1.0
-        allowed = left >= 1.0
-        self._tokens[seller] = (left - allowed, when)
+            tokens, when = full, now - (now - when) % 1.0
+        allowed = tokens >= 1.0
+        self._tokens[seller] = (tokens - allowed, when)
         return allowed
 
     @property
@@ -138,9 +138,9 @@ class Callers:
         """Call again and again."""
         while True:
             began = self.clock.monotonic()
-            done = await self.call(seller, priority)
+            succeeded = await self.call(seller, priority)
             self.calls += 1
-            self.failed += not done
+            self.failed += not succeeded
             if priority == "interactive":
                 self.times.append(self.clock.monotonic() - began)
             await self.clock.sleep(pause)

@@ -69,10 +69,10 @@ async def connect(clock: SimulatedClock) -> AsyncIterator[Callable[..., Payments
     clients: list[PaymentsClient] = []
 
     def connect(platform: Platform, **settings: object) -> PaymentsClient:
-        known = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": clock, "retry": ONCE}
+        defaults = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": clock, "retry": ONCE}
         if "accounts" in settings:
-            del known["access_token"]
-        clients.append(PaymentsClient(**{**known, "transport": MemoryTransport(platform), **settings}))
+            del defaults["access_token"]
+        clients.append(PaymentsClient(**{**defaults, "transport": MemoryTransport(platform), **settings}))
         return clients[-1]
 
     yield connect
@@ -127,9 +127,9 @@ async def test_the_call_that_got_the_429_keeps_its_own_retry_after(clock, connec
     client = connect(platform, retry=RetryPolicy(base_delay=0.0))
     first = start(client.orders.get("ORD1"))
     await clock.settle()
-    others = start(*(client.orders.get("ORD1") for _ in range(2)))
+    waiting = start(*(client.orders.get("ORD1") for _ in range(2)))
     await clock.run(6.0)
-    await asyncio.gather(*first, *others)
+    await asyncio.gather(*first, *waiting)
 
     assert [0.0, 0.1, 0.1, 5.0] == platform.times
 
@@ -291,10 +291,10 @@ async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
 
 async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connect):
     """Its first attempt may have taken effect: "not sent" would be wrong. Observers are told of no second one."""
-    seen: list[AttemptEnded] = []
+    attempts: list[AttemptEnded] = []
     platform = Platform(clock, SendFailed("reset", sent=True), Response(429, {"Retry-After": "600"}, b"{}"), None)
     client = connect(platform, flow=FlowControl(max_wait=3.0), retry=RetryPolicy(attempts=2, base_delay=0.0))
-    twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observers=of_attempts(seen.append))
+    twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observers=of_attempts(attempts.append))
     [write] = start(twice.orders.create(order()))
     await clock.settle()
     with pytest.raises(RateLimited):
@@ -304,7 +304,7 @@ async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connec
 
     with pytest.raises(OutcomeUnknown, match="waited for its turn"):
         await write
-    assert [1, 0] == [attempt.number for attempt in seen]
+    assert [1, 0] == [attempt.number for attempt in attempts]
     tries.cancel()
     await asyncio.gather(tries, return_exceptions=True)
 
@@ -513,13 +513,13 @@ async def test_a_call_that_is_cancelled_as_it_waits_leaves_no_trace(clock, conne
     client = connect(platform)
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
-    [cancelled, other] = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
+    [cancelled, second] = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
     await clock.settle()
     cancelled.cancel()
     await clock.run(0.2)
 
     assert [0.0, 0.1] == platform.times
-    assert (await other).id == "ORD1"
+    assert (await second).id == "ORD1"
     assert cancelled.cancelled()
 
 

@@ -383,13 +383,13 @@ async def test_a_rate_is_forgotten_two_minutes_after_the_last_429(clock):
     await clock.run(1.0)
     assert flow.try_acquire("shop-1") is None  # The gate opens, and the rate holds.
 
-    known = []
+    estimated = []
     for seconds in (119.0, 2.0):
         await clock.run(seconds)
         flow.release(flow.try_acquire("shop-1"), "served")
-        known.append(flow._limiters["shop-1"].estimate is not None)
+        estimated.append(flow._limiters["shop-1"].estimate is not None)
 
-    assert [True, False] == known
+    assert [True, False] == estimated
 
 
 async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, waiters):

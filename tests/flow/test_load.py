@@ -163,16 +163,16 @@ async def test_while_a_seller_is_rejected_few_of_its_calls_go_out(clock, control
     platform = Limiter(clock, rate=1000.0)
     platform._tokens["shop-1"] = (0.0, 0.0)  # Another process has used up the window.
     callers = Callers(Flow(control, clock), platform, clock)
-    done = []
+    successes = []
 
-    async def one() -> None:
-        done.append(await callers.call())
+    async def call_once() -> None:
+        successes.append(await callers.call())
 
     for _ in range(200):
-        callers.spawn(one())
+        callers.spawn(call_once())
         await clock.run(0.0045)
     await clock.run(5.0)
 
-    assert [True] * 200 == done
+    assert [True] * 200 == successes
     assert platform.statuses[429] <= most
     assert control is GATE or platform.statuses[429] > 150

@@ -54,9 +54,9 @@ def test_processes_with_files_of_their_own_do_not(tmp_path):
 
 async def test_rates_of_one_file_are_apart_by_name(tmp_path):
     """One file is enough for all limits of a program."""
-    one, two = (RateShare(tmp_path / "rate", 10.0, name=name) for name in ("orders", "payments"))
+    orders, two = (RateShare(tmp_path / "rate", 10.0, name=name) for name in ("orders", "payments"))
 
-    assert [0.0, 0.1, 0.0] == pytest.approx([await share.reserve(NOW, 60.0) for share in (one, one, two)])
+    assert [0.0, 0.1, 0.0] == pytest.approx([await share.reserve(NOW, 60.0) for share in (orders, orders, two)])
 
 
 async def test_a_slot_too_far_ahead_is_not_taken(tmp_path):
@@ -80,9 +80,9 @@ async def test_idle_time_is_not_saved(tmp_path):
 async def test_no_slot_is_given_twice_however_far_ahead_the_next_one_is(tmp_path, rate: float):
     """Where calls may wait for an hour, or slots are a quarter of an hour apart."""
     share = RateShare(tmp_path / "rate", rate)
-    taken = [await share.reserve(NOW, 86_400.0) for _ in range(700 if rate == 1.0 else 10)]
+    waits = [await share.reserve(NOW, 86_400.0) for _ in range(700 if rate == 1.0 else 10)]
 
-    assert pytest.approx([number / rate for number in range(len(taken))]) == taken
+    assert pytest.approx([number / rate for number in range(len(waits))]) == waits
     assert await share.reserve(NOW, 30.0) is None
 
 
@@ -151,11 +151,11 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     shares = [RateShare(dsn, 0.1), RateShare(dsn, 0.1), RateShare(dsn, 0.1, name="another")]
     clock = [0.0, NOW, 2 * NOW]  # Machines that do not agree on what time it is.
 
-    taken = [await share.reserve(now, 60.0) for share, now in zip([*shares, *shares], clock * 2, strict=True)]
+    waits = [await share.reserve(now, 60.0) for share, now in zip([*shares, *shares], clock * 2, strict=True)]
     too_far = await shares[0].reserve(NOW, 1.0)
     next_one = await shares[0].reserve(NOW, 60.0)
 
-    assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(taken, abs=2.0)
+    assert [0.0, 10.0, 0.0, 20.0, 30.0, 10.0] == pytest.approx(waits, abs=2.0)
     assert too_far is None
     assert 40.0 == pytest.approx(next_one, abs=2.0)
 
@@ -198,7 +198,7 @@ async def sessions(dsn: str) -> set[int]:
 
 def slots_at_the_end(dsn: str) -> list[float | None]:
     """Return the slots that a generator takes which is left open as its event loop ends."""
-    share, slots, left = RateShare(dsn, 1000.0), [], []
+    share, slots, generators = RateShare(dsn, 1000.0), [], []
 
     async def ending() -> AsyncGenerator[None, None]:
         try:
@@ -208,8 +208,8 @@ def slots_at_the_end(dsn: str) -> list[float | None]:
                 slots.extend([await share.reserve(NOW, 60.0) for _ in range(30)])
 
     async def begin() -> None:
-        left.append(ending())
-        await anext(left[0])
+        generators.append(ending())
+        await anext(generators[0])
         await share.reserve(NOW, 60.0)
 
     asyncio.run(begin())
@@ -243,11 +243,11 @@ async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monk
     await connection.execute("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)")
     share = RateShare(dsn, 0.1)
     async with asyncio.timeout(PATIENCE):
-        taken = [await share.reserve(NOW, 60.0) for _ in range(2)]
+        waits = [await share.reserve(NOW, 60.0) for _ in range(2)]
     rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
     await connection.close()
 
-    assert ([0.0, 0.0], 0) == (taken, rows)
+    assert ([0.0, 0.0], 0) == (waits, rows)
     assert "the table paymentsdk_slot is 'of another program'" in caplog.text
 
 

@@ -200,21 +200,21 @@ class Platform:
 def told(error: BaseException) -> str:
     """What a caller learns from *error*, in one line."""
     names = ("status", "code", "settled", "retry_after", "attempts", "first_reason", "reason", "seen", "total")
-    known = {name: getattr(error, name, None) for name in names}
-    known["last_error"] = type(error.last_error).__name__ if getattr(error, "last_error", None) else None
-    known["keyed"] = getattr(error, "idempotency_key", None) is not None or None
-    facts = " ".join(f"{name}={value}" for name, value in known.items() if value is not None)
+    values = {name: getattr(error, name, None) for name in names}
+    values["last_error"] = type(error.last_error).__name__ if getattr(error, "last_error", None) else None
+    values["keyed"] = getattr(error, "idempotency_key", None) is not None or None
+    facts = " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
     return f"{type(error).__name__} {facts}"
 
 
 def sent(platform: Platform) -> str:
     """What the platform saw: how many requests, keys, tokens and different bodies."""
-    seen = platform.seen
-    bodies = {request.body for request in seen}
+    requests = platform.seen
+    bodies = {request.body for request in requests}
     digest = hashlib.sha256(b"".join(sorted(bodies))).hexdigest()[:8]
-    keys = {request.headers.get(KEY) for request in seen} - {None}
-    tokens = {request.headers.get("Authorization") for request in seen} - {None}
-    return f"{len(seen)} requests, {len(keys)} keys, {len(tokens)} tokens, {len(bodies)} bodies {digest}"
+    keys = {request.headers.get(KEY) for request in requests} - {None}
+    tokens = {request.headers.get("Authorization") for request in requests} - {None}
+    return f"{len(requests)} requests, {len(keys)} keys, {len(tokens)} tokens, {len(bodies)} bodies {digest}"
 
 
 async def play(operation: str, options: dict[str, object], steps: Sequence[Step], last: Step) -> str:
@@ -235,10 +235,10 @@ async def played(operation: str, options: dict[str, object], steps: Sequence[Ste
     platform = Platform(clock, steps, last)
     options = dict(options)
     key = options.pop("idempotency_key", None)
-    given: dict[str, object] = {"access_token": "APP_USR-9001-112304-0123456789abcdef-77"}
+    credentials: dict[str, object] = {"access_token": "APP_USR-9001-112304-0123456789abcdef-77"}
     if "auth" in options:
         pair = TokenPair(access_token="APP_USR-first", refresh_token="TG-first-refresh", expires_at=2_000_000_000.0)
-        given = {"auth": RefreshingToken(pair)}
+        credentials = {"auth": RefreshingToken(pair)}
         del options["auth"]
     client = PaymentsClient(
         base_url="https://platform.test",
@@ -246,7 +246,7 @@ async def played(operation: str, options: dict[str, object], steps: Sequence[Ste
         client_secret="client-secret-0123456789",
         clock=clock,
         transport=MemoryTransport(platform),
-        **given,
+        **credentials,
         **options,
     )
     async with client:
@@ -265,7 +265,7 @@ async def played(operation: str, options: dict[str, object], steps: Sequence[Ste
 
 async def lines(operation: str) -> list[str]:
     """Every case of *operation*, as it is recorded: with an option only where it changes what happens."""
-    found: list[str] = []
+    verdicts: list[str] = []
     usually: dict[tuple[str, str, str], str] = {}
     for name, failure in FAILURES.items():
         for before, first in BEFORE.items():
@@ -276,8 +276,8 @@ async def lines(operation: str) -> list[str]:
                     line = await play(operation, settings, (*first, failure), last)
                     usual = usually.setdefault((before, name, count), line)
                     if not option or line != usual:
-                        found.append(f"{option}{before}{name} {count}: {line}")
-    return found
+                        verdicts.append(f"{option}{before}{name} {count}: {line}")
+    return verdicts
 
 
 def recorded(operation: str) -> Path:

@@ -16,8 +16,8 @@ async def client_over() -> AsyncIterator[Callable[..., PaymentsClient]]:
     clients: list[PaymentsClient] = []
 
     def make(transport: Transport, **settings: object) -> PaymentsClient:
-        known = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": FakeClock()}
-        clients.append(PaymentsClient(**{**known, **settings}, transport=transport))
+        defaults = {"access_token": "APP_USR-1", "base_url": "https://platform.test", "clock": FakeClock()}
+        clients.append(PaymentsClient(**{**defaults, **settings}, transport=transport))
         return clients[-1]
 
     yield make

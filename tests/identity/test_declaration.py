@@ -74,13 +74,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_a_declaration_that_cannot_work_is_rejected(wrong, why):
+@pytest.mark.parametrize(("wrong", "reason"), WRONG)
+def test_a_declaration_that_cannot_work_is_rejected(wrong, reason):
     """A typing mistake shows when the module is imported, and not when money has moved."""
     with pytest.raises(RequestInvalid) as rejection:
         wrong()
 
-    assert why in str(rejection.value)
+    assert reason in str(rejection.value)
     assert rejection.value.path.startswith("things.create.")
 
 
@@ -114,22 +114,24 @@ async def test_a_response_without_the_added_entry_is_not_believed(client_over, c
     assert [False, True] == [request.fresh for request in transport.requests]
 
 
-def broken(asked: str, echoed: str) -> bool:
+def broken(requested: str, echoed: str) -> bool:
     """A comparison with a defect."""
-    raise LookupError(asked)
+    raise LookupError(requested)
 
 
-@pytest.mark.parametrize("others", [(), (Echo("id", of="{id}"),)], ids=["alone", "beside another"])
-async def test_a_comparison_that_raises_does_not_cost_the_result(client_over, others):
+@pytest.mark.parametrize("more", [(), (Echo("id", of="{id}"),)], ids=["alone", "beside another"])
+async def test_a_comparison_that_raises_does_not_cost_the_result(client_over, more):
     """The write was done: a defect in the comparison is an anomaly that names it, and no unknown outcome."""
-    operation = declare(Echo("name", agrees=broken), *others)
+    operation = declare(Echo("name", agrees=broken), *more)
     transport = MemoryTransport([Response(201, {}, b'{"id":"1","name":"a"}')])
 
     result = await client_over(transport).call(operation, Asked(name="a"), id="1")
 
     assert "1" == result.value.id
-    assert ("$.name", "comparing it raised LookupError") in [(one.path, one.reason) for one in result.anomalies]
-    assert bool(others) is not any("unidentified" in one.reason for one in result.anomalies)
+    assert ("$.name", "comparing it raised LookupError") in [
+        (anomaly.path, anomaly.reason) for anomaly in result.anomalies
+    ]
+    assert bool(more) is not any("unidentified" in anomaly.reason for anomaly in result.anomalies)
 
 
 @pytest.mark.parametrize(("lines", "is_ours"), [
@@ -139,16 +141,18 @@ async def test_a_comparison_that_raises_does_not_cost_the_result(client_over, ot
 def test_two_lists_are_compared_entry_by_entry(lines, is_ours):
     """What an entry leaves out says nothing; another number of entries is another request."""
     operation = declare(Echo("lines[].sku"))
-    told, _ = operation.decode(b'{"id":"1","lines":' + lines.encode() + b"}")
+    decoded, _ = operation.decode(b'{"id":"1","lines":' + lines.encode() + b"}")
 
-    compared = operation.identity.compare(Asked(lines=[Line(sku="a"), Line(sku="b")]), {"id": "1"}, told)
+    compared = operation.identity.compare(Asked(lines=[Line(sku="a"), Line(sku="b")]), {"id": "1"}, decoded)
 
     assert is_ours is (compared.mismatch is None)
 
 
 def test_every_write_of_the_contract_declares_what_identifies_its_response():
     """The token endpoint repeats nothing; all other writes do."""
-    assert ["oauth.token"] == [name for name, one in OPERATIONS.items() if one.writes and one.identity is None]
+    assert ["oauth.token"] == [
+        name for name, operation in OPERATIONS.items() if operation.writes and operation.identity is None
+    ]
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------
@@ -248,8 +252,8 @@ class Envelope(ResponseStruct, Generic[T]):
 @pytest.mark.parametrize(("amount", "agrees"), [("5", True), ("6", False), ('"abc"', False)])
 async def test_a_generic_response_is_compared_as_any_other(member: str, amount: str, *, agrees: bool) -> None:
     """What wraps a response may be generic, and so may a request; a member that is not there is rejected."""
-    told = f'{{"id": "7", "totalAmount": {amount}}}'
-    transport = MemoryTransport([Response(200, {}, f'{{"data": {told}, "more": [{told}]}}'.encode())])
+    content = f'{{"id": "7", "totalAmount": {amount}}}'
+    transport = MemoryTransport([Response(200, {}, f'{{"data": {content}, "more": [{content}]}}'.encode())])
     operation: Operation[Wrapped[PaymentRequest], Envelope[ToldInCamelCase]] = Operation(
         name="things.create",
         method="POST",

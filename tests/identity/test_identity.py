@@ -54,10 +54,10 @@ async def outcome(client_over, name: str, body: object, **settings: object) -> o
 @pytest.mark.parametrize("name", WRITES)
 async def test_no_foreign_response_is_taken_for_the_result_of_a_write(client_over, name):
     """Whatever else the platform, or somebody before it, sends with a 2xx: no write counts as done by it."""
-    taken = [what for what, body in FOREIGN.items()
+    believed = [kind for kind, body in FOREIGN.items()
              if not isinstance(await outcome(client_over, name, body), OutcomeUnknown)]  # fmt: skip
 
-    assert [] == taken
+    assert [] == believed
 
 
 @pytest.mark.parametrize("name", [name for name in WRITES if name != "release_reports.disable_schedule"])
@@ -133,11 +133,11 @@ async def test_a_discount_is_taken_off_exactly_in_any_decimal_context(client_ove
 async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, ids):
     """An empty text stands for unset, also where no item has been given an id."""
     items = [{"title": f"{place}. book", "quantity": 1, "unit_price": 24.9} for place in range(2)]
-    asked = [item if not one else {**item, "id": one} for item, one in zip(items, ids, strict=True)]
-    echoed = [{**item, "id": one} for item, one in zip(items, ids, strict=True)]
+    basket = [item if not item_id else {**item, "id": item_id} for item, item_id in zip(items, ids, strict=True)]
+    echoed = [{**item, "id": item_id} for item, item_id in zip(items, ids, strict=True)]
     transport = MemoryTransport([says({"id": "77-a", "items": echoed})])
 
-    result = await write("preferences.create", items=asked)(client_over(transport))
+    result = await write("preferences.create", items=basket)(client_over(transport))
 
     assert "77-a" == result.value.id
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
@@ -147,16 +147,18 @@ async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, 
 async def test_a_number_that_no_item_was_given_may_come_back(client_over, missing):
     """The platform may say what it takes by default. The rest still tells a response to another request."""
     item = {"title": "A book", "quantity": 1, "unit_price": 24.9}
-    asked = {name: value for name, value in item.items() if name != missing}
-    transport = MemoryTransport([says({"id": "77-a", "items": [one]}) for one in (item, {**item, "title": "A lamp"})])
+    request_item = {name: value for name, value in item.items() if name != missing}
+    transport = MemoryTransport(
+        [says({"id": "77-a", "items": [echoed]}) for echoed in (item, {**item, "title": "A lamp"})]
+    )
     client = client_over(transport, retry=ONCE)
 
-    result = await write("preferences.create", items=[asked])(client)
+    result = await write("preferences.create", items=[request_item])(client)
 
     assert "77-a" == result.value.id
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
     with pytest.raises(OutcomeUnknown):
-        await write("preferences.create", items=[asked])(client)
+        await write("preferences.create", items=[request_item])(client)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ async def test_an_empty_text_identifies_nothing(client_over, name, changes, body
 
     result = await write(name, **changes)(client_over(transport))
 
-    assert "$" in [one.path for one in result.anomalies if one.reason.startswith("unidentified response")]
+    assert "$" in [anomaly.path for anomaly in result.anomalies if anomaly.reason.startswith("unidentified response")]
 
 
 @pytest.mark.control("paymentsdk._contract.identity.undeclared", lambda raw, value, place: iter(()))
@@ -186,7 +188,7 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     more = await outcome(client_over, name, {"id": "1", "frequency": 3})
 
     assert "1" == str(minimal.value.id)
-    assert "$" in [one.path for one in minimal.anomalies if one.reason.startswith("unidentified response")]
+    assert "$" in [anomaly.path for anomaly in minimal.anomalies if anomaly.reason.startswith("unidentified response")]
     assert isinstance(more, OutcomeUnknown)
     assert "$.frequency is not one of its fields" in more.reason
 
@@ -230,11 +232,11 @@ async def test_a_reference_alone_does_not_tell_an_order_from_a_preference(client
     operation = OPERATIONS[name]
     monkeypatch.setitem(vars(operation), "identity", type(operation).identity.func(operation))
 
-    other = await outcome(client_over, name, OF_THE_BASKET[name])
+    foreign = await outcome(client_over, name, OF_THE_BASKET[name])
     bare = await outcome(client_over, name, {"id": "1", "external_reference": "shop-1"})
 
-    assert isinstance(other, OutcomeUnknown), other
-    assert ["$"] == [one.path for one in bare.anomalies if one.reason.startswith("unidentified response")]
+    assert isinstance(foreign, OutcomeUnknown), foreign
+    assert ["$"] == [anomaly.path for anomaly in bare.anomalies if anomaly.reason.startswith("unidentified response")]
 
 
 async def test_strict_does_not_believe_an_unidentified_response(client_over):
@@ -276,13 +278,13 @@ OTHERS: list[tuple[str, object, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "why"), OTHERS)
-async def test_one_member_that_does_not_agree_is_enough(client_over, name, body, why):
+@pytest.mark.parametrize(("name", "body", "reason"), OTHERS)
+async def test_one_member_that_does_not_agree_is_enough(client_over, name, body, reason):
     """What is present must agree, and an amount that cannot be read does not."""
     error = await outcome(client_over, name, body)
 
     assert isinstance(error, OutcomeUnknown)
-    assert why in error.reason
+    assert reason in error.reason
 
 
 async def test_after_a_foreign_response_the_same_key_travels_on_a_fresh_connection(client_over):

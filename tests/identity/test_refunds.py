@@ -14,7 +14,7 @@ from tests.identity.writes import partial_refund, says
 
 def refunded(*ids: str, amount: str = "5.00") -> Response:
     """A response with the refunds *ids*, the newest last."""
-    refunds = [{"id": one, "transaction_id": "PAY1", "amount": amount} for one in ids]
+    refunds = [{"id": refund_id, "transaction_id": "PAY1", "amount": amount} for refund_id in ids]
     return says({"id": "ORD1", "status": "processed", "transactions": {"refunds": refunds}})
 
 

@@ -155,16 +155,16 @@ def test_a_call_runs_inside_a_task() -> None:
 
 async def outside_a_task() -> None:
     """Set a watch from a callback of the loop."""
-    done = asyncio.get_running_loop().create_future()
+    future = asyncio.get_running_loop().create_future()
 
     def callback() -> None:
         try:
             Deadlines(FakeClock()).add(Timeout(1), 0.0)
         except RuntimeError as error:
-            done.set_exception(error)
+            future.set_exception(error)
 
     asyncio.get_running_loop().call_soon(callback)
-    await done
+    await future
 
 
 async def test_closing_leaves_no_alarm(clock) -> None:

@@ -21,7 +21,11 @@ from tests.engine.declared import leaves
 def amounts_of(struct: inspect.StructType) -> list[str]:
     """Return the members of *struct* that are amounts."""
     kinds = {member.name: getattr(member.type, "types", (member.type,)) for member in struct.fields}
-    return [name for name, types in kinds.items() if any(isinstance(one, inspect.DecimalType) for one in types)]
+    return [
+        name
+        for name, types in kinds.items()
+        if any(isinstance(member_type, inspect.DecimalType) for member_type in types)
+    ]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -37,14 +41,14 @@ def test_every_amount_of_every_response_is_searched(name: str) -> None:
 
 def test_the_amounts_of_responses_are_found() -> None:
     """Negative control: the test above has something to search for in the responses that are about money."""
-    found = {
+    nouns = {
         name.partition(".")[0]
         for name, operation in OPERATIONS.items()
         for struct in leaves(inspect.type_info(operation.result))
         if amounts_of(struct)
     }
 
-    assert {"orders", "merchant_orders", "preferences", "plans", "invoices", "wallet_payments"} == found
+    assert {"orders", "merchant_orders", "preferences", "plans", "invoices", "wallet_payments"} == nouns
 
 
 def test_every_kind_of_member_has_its_repair() -> None:

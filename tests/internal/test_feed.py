@@ -60,9 +60,9 @@ def test_a_form_with_a_credential_is_masked(form):
 @pytest.mark.parametrize("name", ["access_token", "Access_Token", "payer%5Btoken%5D", "client_secret[]", "%74oken"])
 def test_a_credential_in_an_address_is_masked(name):
     """With everything else as it is: blanks, signs without a name, and what has no value."""
-    rest = "b=c%20d&&=1&token&e==f"
+    remainder = "b=c%20d&&=1&token&e==f"
 
-    assert f"/v1?a=5&{name}=***&{rest}" == redact_query(f"/v1?a=5&{name}=SECRET&{rest}", SECRETS)
+    assert f"/v1?a=5&{name}=***&{remainder}" == redact_query(f"/v1?a=5&{name}=SECRET&{remainder}", SECRETS)
     assert "/v1/token=1" == redact_query("/v1/token=1", SECRETS)
 
 
@@ -72,10 +72,10 @@ ADDRESSES = ["/v1?{}", "/v1&{}&a=5", "/v1;{}", "/v1?a=5?{}", "/v1?a=5;{}", "/v1?
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_a_credential_in_an_address_that_is_put_together_wrongly_is_masked(address):
     """With the question mark forgotten, there twice, or another sign in its place: the token was sent all the same."""
-    shown = redact_query(address.format("access_token=SECRET"), SECRETS)
+    masked = redact_query(address.format("access_token=SECRET"), SECRETS)
 
-    assert "SECRET" not in shown
-    assert "access_token=***" in shown
+    assert "SECRET" not in masked
+    assert "access_token=***" in masked
 
 
 class Statement(MaskedRepr, RequestStruct):
@@ -120,8 +120,8 @@ def test_the_beginning_of_a_long_body_is_kept():
     for size in (LONGEST_RESPONSE, LONGEST_BODY, LONGEST_BODY + 1):
         feed.log(msgspec.structs.replace(line, body="x" * size, response="y" * size))
 
-    kept = [(len(one.body), len(one.response)) for one in feed.requests]
-    assert [(4_096, 4_096), (16_384, 4_097), (16_385, 4_097)] == kept
+    lengths = [(len(request.body), len(request.response)) for request in feed.requests]
+    assert [(4_096, 4_096), (16_384, 4_097), (16_385, 4_097)] == lengths
     assert ("x…", "y…") == (feed.requests[2].body[-2:], feed.requests[2].response[-2:])
 
 

@@ -121,13 +121,13 @@ async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(monkeypatch)
 def test_every_effect_can_be_chosen() -> None:
     """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
     form = re.search(r'<select id="fault-effect".*?</select>', views.dashboard(), re.DOTALL)[0]
-    asked = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', views.dashboard(), re.DOTALL)
+    inputs = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', views.dashboard(), re.DOTALL)
 
     assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
         re.findall(r'<option value="(\w+)"[^>]*>([^<]*)<', form)
     )
-    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in asked}
-    assert takers == {member: names.split() for names, member in asked}
+    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in inputs}
+    assert takers == {member: names.split() for names, member in inputs}
     assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
 
 

@@ -27,9 +27,9 @@ class Card(MaskedRepr, RequestStruct):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"number"})
 
 
-def assert_clean(*shown: str) -> None:
+def assert_clean(*texts: str) -> None:
     """Find no credential in what a person may see."""
-    assert [] == [canary for canary in CANARIES for text in shown if canary in text]
+    assert [] == [canary for canary in CANARIES for text in texts if canary in text]
 
 
 HOLDERS = [Credentials(client_id="app-1", client_secret=ACCESS), NoToken(), Secret(ACCESS), Card(number=CARD)]

@@ -27,7 +27,10 @@ class Thing(Struct, frozen=True):
 
 
 THINGS = Table(
-    "things", Thing, key=lambda one: one.name, columns={"colour": lambda one: one.colour, "at": lambda one: one.at}
+    "things",
+    Thing,
+    key=lambda document: document.name,
+    columns={"colour": lambda document: document.colour, "at": lambda document: document.at},
 )
 
 
@@ -42,18 +45,18 @@ def store():
 @pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
 def test_a_page_does_not_cost_more_with_every_document(order):
     """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
-    things = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"] if order == "at" else [])
+    table = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"] if order == "at" else [])
 
     def steps(documents, colour):
-        store = Store([things])
+        store = Store([table])
         with store.transaction():
             for number in range(documents):
-                store.put(things, 1, Thing(str(number), "rare" if number == 0 else "common", NOW))
-        done = []
-        store._connection.set_progress_handler(lambda: done.append(1), 1)
-        store.find(things, 1, [("at", ">=", NOW), ("colour", "=", colour)], order="at", descending=True, limit=10)
+                store.put(table, 1, Thing(str(number), "rare" if number == 0 else "common", NOW))
+        passes = []
+        store._connection.set_progress_handler(lambda: passes.append(1), 1)
+        store.find(table, 1, [("at", ">=", NOW), ("colour", "=", colour)], order="at", descending=True, limit=10)
         store.close()
-        return len(done)
+        return len(passes)
 
     flat = [steps(2_000, colour) < 2 * steps(200, colour) for colour in ("rare", "common")]
 
@@ -74,7 +77,7 @@ DATED = [("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
 
 def plan_of(store: Store, statements: list[str]) -> list[str]:
     """Return how SQLite finds the rows of *statements*."""
-    return [row[3] for one in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {one}")]
+    return [row[3] for statement in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
 
 
 @pytest.mark.parametrize("dates", [MERCHANT_ORDERS.dates, pytest.param((), id="control: no dates")])
@@ -87,10 +90,10 @@ def test_a_search_by_dates_reads_documents_of_its_page_only(dates):
         store.find(table, 1, DATED, order="date_created", descending=True, limit=30)
         store.count(table, 1, DATED)
         store._connection.set_trace_callback(None)
-        found = plan_of(store, statements)
+        plan = plan_of(store, statements)
 
-    assert bool(dates) == (2 == len([step for step in found if "COVERING INDEX" in step]))
-    assert [] == [step for step in found if "SCAN" in step and "LIST" not in step]
+    assert bool(dates) == (2 == len([step for step in plan if "COVERING INDEX" in step]))
+    assert [] == [step for step in plan if "SCAN" in step and "LIST" not in step]
 
 
 def test_a_count_is_of_what_there_is():
@@ -117,7 +120,7 @@ def test_a_count_is_of_what_there_is():
 
 def test_a_count_follows_what_is_removed(store):
     """Of that seller alone, and of all; what was not there is not counted."""
-    tills = store.prepare(Documents("tills", Thing, key=lambda one: one.name))
+    tills = store.prepare(Documents("tills", Thing, key=lambda document: document.name))
     store.put(tills, 1, Thing("a"))
     store.put(tills, 2, Thing("a"))
     before = [store.count(tills, tenant) for tenant in (1, 2, None)]
@@ -140,8 +143,12 @@ def dates_table() -> Table[Dated]:
     return Table(
         "dates",
         Dated,
-        key=lambda one: one.name,
-        columns={"colour": lambda one: one.colour, "at": lambda one: one.at, "seen": lambda one: one.seen},
+        key=lambda document: document.name,
+        columns={
+            "colour": lambda document: document.colour,
+            "at": lambda document: document.at,
+            "seen": lambda document: document.seen,
+        },
         dates=("at", "seen"),
     )
 
@@ -216,7 +223,7 @@ def test_documents_are_found_and_sorted(store):
         store.put(THINGS, 1, Thing(str(number), colour, NOW + timedelta(hours=number // 2)))
 
     def names(*conditions, **options):
-        return "".join(one.name for one in store.find(THINGS, 1, conditions, **options))
+        return "".join(document.name for document in store.find(THINGS, 1, conditions, **options))
 
     assert ("012", "210") == (names(), names(descending=True))
     assert ("02", "1") == (names(("colour", "=", "b")), names(("colour", "<>", "b")))
@@ -230,24 +237,24 @@ def test_documents_are_found_and_sorted(store):
 
 def test_a_transaction_is_all_or_nothing(store):
     """With an error nothing is kept, and nobody is told; without, everything is."""
-    told = []
+    calls = []
 
     def fail() -> None:
         with store.transaction():
             store.put(THINGS, 1, Thing("a"))
             store.append(1, b"{}")
-            store.after_commit(lambda: told.append("lost"))
+            store.after_commit(lambda: calls.append("lost"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert (None, [], []) == (store.get(THINGS, "a"), store.ledger(), told)
+    assert (None, [], []) == (store.get(THINGS, "a"), store.ledger(), calls)
 
     with store.transaction():
         store.put(THINGS, 1, Thing("a"))
-        store.after_commit(lambda: told.append("kept"))
-        assert [] == told
-    assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), told)
+        store.after_commit(lambda: calls.append("kept"))
+        assert [] == calls
+    assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), calls)
 
 
 def test_a_transaction_inside_another_is_a_part_of_it(store):
@@ -318,12 +325,12 @@ def test_what_is_due_comes_in_time_order(store):
     """Up to a moment; each once; those of one moment in the order of their making."""
     for kind, hours in (("c", 2), ("a", 1), ("b", 1), ("d", 3)):
         store.schedule(Due(at=NOW + timedelta(hours=hours), kind=kind, tenant=1, id="x"))
-    taken = []
+    happened = []
     while due := store.take_due(NOW + timedelta(hours=2)):
-        taken.append(due)
+        happened.append(due)
 
-    assert "abc" == "".join(due.kind for due in taken)
-    assert NOW + timedelta(hours=1) == taken[0].at
+    assert "abc" == "".join(due.kind for due in happened)
+    assert NOW + timedelta(hours=1) == happened[0].at
 
 
 def test_threads_take_turns(store):
@@ -366,25 +373,25 @@ def test_other_identifiers_have_their_lengths():
 
 def test_the_store_is_not_read_amid_the_transaction_of_another_thread():
     """A reader would see what may never be committed: it waits for the lock."""
-    store, seen = Store([THINGS]), []
+    store, ledgers = Store([THINGS]), []
 
     def read() -> None:
-        seen.append(store.ledger())
+        ledgers.append(store.ledger())
 
     with store.transaction():
         store.append(1, b"{}")
         reader = threading.Thread(target=read)
         reader.start()
         reader.join(0.05)
-        amid = list(seen)
+        amid = list(ledgers)
     reader.join()
     store.close()
 
-    assert ([], [[b"{}"]]) == (amid, seen)
+    assert ([], [[b"{}"]]) == (amid, ledgers)
 
 
 @pytest.fixture
-def kept(tmp_path):
+def counted(tmp_path):
     """A store in a file, and the statements that SQLite runs."""
     store, statements = Store([THINGS], str(tmp_path / "sandbox.db")), []
     store._connection.set_trace_callback(statements.append)
@@ -401,9 +408,9 @@ def put_shared(store: Store, name: str, error: Exception | None = None) -> None:
             raise error
 
 
-async def test_requests_in_flight_share_a_commit(kept):
+async def test_requests_in_flight_share_a_commit(counted):
     """Each waits for it, and what happens after a commit happens after that one; without a file it comes at once."""
-    store, statements = kept
+    store, statements = counted
 
     async def request(number: int) -> bool:
         put_shared(store, str(number))
@@ -416,23 +423,23 @@ async def test_requests_in_flight_share_a_commit(kept):
     assert [str(number).encode() for number in range(16)] == store.ledger()
 
 
-async def test_a_request_that_fails_undoes_nothing_of_others(kept):
+async def test_a_request_that_fails_undoes_nothing_of_others(counted):
     """Whether it is the first, one amid others or the last; and nothing comes after a commit that it does not have."""
-    store, statements = kept
+    store, statements = counted
     for name, error in (("a", KeyError()), ("b", None), ("c", KeyError()), ("d", None), ("e", KeyError())):
         with suppress(KeyError):
             put_shared(store, name, error)
     await store.committed()
 
-    assert ["b", "d"] == [thing.name for thing in store.find(THINGS, 1)]
+    assert ["b", "d"] == [row.name for row in store.find(THINGS, 1)]
     assert [b"b", b"d"] == store.ledger()
     assert 1 == statements.count("COMMIT")
 
 
 @pytest.mark.parametrize("see", [lambda store: store.ledger(), lambda store: store.copy().close(), Store.close])
-async def test_nobody_else_sees_what_may_be_lost(kept, see):
+async def test_nobody_else_sees_what_may_be_lost(counted, see):
     """Whoever looks from outside of the requests commits first."""
-    store, statements = kept
+    store, statements = counted
     put_shared(store, "a")
     assert 0 == statements.count("COMMIT")
 
@@ -442,9 +449,9 @@ async def test_nobody_else_sees_what_may_be_lost(kept, see):
     await store.committed()
 
 
-async def test_a_shared_commit_that_fails_fails_for_all(kept):
+async def test_a_shared_commit_that_fails_fails_for_all(counted):
     """As on a full disk: every request is told, and nothing of any is kept."""
-    store, _ = kept
+    store, _ = counted
     connection = store._connection
     reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
     connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")

@@ -117,14 +117,14 @@ class World:
         token: str | None = TOKEN,
         **settings: object,
     ) -> PaymentsClient:
-        kept = journal(self.path, now=self.clock.now)
+        store = journal(self.path, now=self.clock.now)
         settings = {
             "transport": MemoryTransport(handler or self.platform),
             "retry": RetryPolicy(attempts=2),
             **settings,
         }
         settings = {"base_url": URL, "clock": self.clock, **settings}
-        return PaymentsClient(token, journal=kept, **settings)
+        return PaymentsClient(token, journal=store, **settings)
 
     async def rows(self) -> list[Record]:
         journal = SQLiteJournal(self.path, now=self.clock.now)
@@ -254,11 +254,11 @@ async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_call
     async with world.connect(
         answer, lambda path, now: journals.append(SQLiteJournal(path, now=now)) or journals[0]
     ) as it:
-        made = await it.orders.create(order(), once="table-7/1")
+        created = await it.orders.create(order(), once="table-7/1")
     await world.recovered()
 
     async with world.connect() as client:
-        assert made == await client.orders.create(order(), once="table-7/1")
+        assert created == await client.orders.create(order(), once="table-7/1")
     assert [1] == list(world.effects().values())
 
 
@@ -278,27 +278,27 @@ async def test_a_record_that_is_gone_under_a_call_is_not_the_callers_error(world
         return response if settled == "done" else Response(400, dict(response.headers), REJECTION)
 
     async with world.connect(answer) as client:
-        made = client.orders.create(order(), once="table-7/1", not_after=timedelta(hours=1))
+        call = client.orders.create(order(), once="table-7/1", not_after=timedelta(hours=1))
         if settled == "done":
-            assert "ORD0" == (await made).id
+            assert "ORD0" == (await call).id
         else:
             with pytest.raises(OutcomeUnknown, match="there is no record with the key"):
-                await made
+                await call
 
     assert 1 == len(world.platform.posts)
 
 
 async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
     """200 calls in two processes: one request, one order, and nobody is told anything else than it or to wait."""
-    async with world.connect() as one, world.connect() as two:
-        told = await asyncio.gather(
-            *(client.orders.create(order(), once="table-7/1") for client in (one, two) for _ in range(100)),
+    async with world.connect() as first, world.connect() as two:
+        outcomes = await asyncio.gather(
+            *(client.orders.create(order(), once="table-7/1") for client in (first, two) for _ in range(100)),
             return_exceptions=True,
         )
 
     assert 1 == len(world.platform.posts)
-    assert {"ORD0"} == {one.id for one in told if not isinstance(one, BaseException)}
-    assert {InProgress} >= {type(one) for one in told if isinstance(one, BaseException)}
+    assert {"ORD0"} == {outcome.id for outcome in outcomes if not isinstance(outcome, BaseException)}
+    assert {InProgress} >= {type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)}
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])
@@ -321,21 +321,21 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
         await client.orders.create(order("A"), once="A")
         monkeypatch.setattr(_sqlite, "commit", full)
         names = [f"table-{number}" for number in range(30)]
-        told: dict[str, object] = {}
+        outcomes: dict[str, object] = {}
 
         async def sell(name: str) -> None:
             nonlocal heard
             try:
-                told[name] = await client.orders.create(order(name), once=name)
+                outcomes[name] = await client.orders.create(order(name), once=name)
             except PaymentsError as error:
-                told[name], heard = error, True
+                outcomes[name], heard = error, True
 
         for start in range(0, 30, 10):
             await asyncio.gather(*map(sell, names[start : start + 10]))
-        unkept = [name for name in names if isinstance(told[name], JournalUnavailable)]
+        unkept = [name for name in names if isinstance(outcomes[name], JournalUnavailable)]
         bodies = b"".join(request.body for request in world.platform.posts)
         assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
-        assert unkept or any(isinstance(one, OutcomeUnknown) for one in told.values())
+        assert unkept or any(isinstance(outcome, OutcomeUnknown) for outcome in outcomes.values())
 
         monkeypatch.setattr(_sqlite, "commit", commit)
         await world.recovered()
@@ -446,8 +446,8 @@ async def test_a_record_of_nobody_is_tried_less_often_too(world: World, until, c
     async with world.connect() as client, client.recovery(every=5):
         await until(lambda: world.clock.monotonic() >= begun + 600)
 
-    said = [record for record in caplog.records if "gone" in record.message]
-    assert 10 <= len(said) <= 15
+    messages = [record for record in caplog.records if "gone" in record.message]
+    assert 10 <= len(messages) <= 15
 
 
 async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
@@ -477,9 +477,9 @@ async def test_a_recovery_that_cannot_be_made_is_logged(world: World, until, mon
     async with world.connect() as client, client.recovery(every=5):
         await until(lambda: len(turns) >= 3)
 
-    said = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert said
-    assert all("disk full" in record.getMessage() for record in said)
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings
+    assert all("disk full" in record.getMessage() for record in warnings)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
@@ -542,7 +542,7 @@ async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
     assert max(world.platform.times) < row.not_after
 
 
-@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, remaining: timeout.connect)
 async def test_a_connection_that_comes_too_late_is_not_waited_for(world: World) -> None:
     """An attempt that begins just before `not_after` waits no longer for its connection: it would be sent after it."""
     waits, ends = [], []
@@ -576,14 +576,14 @@ class SlowSigner:
 
 async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
     """The time is looked at once more after signing; observers see the attempt end."""
-    seen: list[Event] = []
+    events: list[Event] = []
     accounts = {"shop-1": SlowSigner(world.clock)}
-    async with world.connect(token=None, accounts=accounts, observers=[seen.append]) as client:
+    async with world.connect(token=None, accounts=accounts, observers=[events.append]) as client:
         shop = client.account("shop-1")
         with pytest.raises(NotSent, match="not_after"):
             await shop.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
         await shop.orders.create(order(), once="table-7/2")
-    attempts = [(type(event), event.number) for event in seen if isinstance(event, AttemptStarted | AttemptEnded)]
+    attempts = [(type(event), event.number) for event in events if isinstance(event, AttemptStarted | AttemptEnded)]
 
     assert [RecordState.EXPIRED, RecordState.DONE] == [row.state for row in await world.rows()]
     assert 1 == len(world.platform.posts)
@@ -593,7 +593,7 @@ async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
 @pytest.mark.parametrize("token", [TOKEN, None], ids=["token", "signed"])
 async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: World, until, token: str | None) -> None:
     """Nobody has cancelled anything: observers and the caller learn which time ran out, and nothing is sent."""
-    seen: list[AttemptEnded] = []
+    attempts: list[AttemptEnded] = []
     renewing = asyncio.Event()
 
     class SlowJournal(SQLiteJournal):
@@ -613,7 +613,7 @@ async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: Worl
 
     accounts = {"shop-1": token or SleepySigner(world.clock)}
     async with world.connect(
-        journal=SlowJournal, token=None, accounts=accounts, observers=[seen.append], timeout=Timeout(total=60)
+        journal=SlowJournal, token=None, accounts=accounts, observers=[attempts.append], timeout=Timeout(total=60)
     ) as client:
         call = asyncio.ensure_future(client.account("shop-1").orders.create(order(), once="table-7/1"))
         await until(renewing.is_set)
@@ -621,12 +621,12 @@ async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: Worl
         with pytest.raises(NotSent, match=r"timeout\.attempt=30 s\) while the journal was asked"):
             await call
 
-    [ended] = [event for event in seen if isinstance(event, AttemptEnded) and event.operation == "orders.create"]
+    [ended] = [event for event in attempts if isinstance(event, AttemptEnded) and event.operation == "orders.create"]
     assert (0 if token else 1, "journal was asked") == (ended.number, ended.failure[-17:])
     assert [] == world.platform.posts
 
 
-@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, left: timeout.connect)
+@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, remaining: timeout.connect)
 async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
     """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
     ends = []
@@ -683,12 +683,12 @@ async def test_a_name_has_its_whole_time_after_the_clock_has_jumped(
 
 async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None:
     """Also if its attempts may take longer than the lease that it has claimed: else another one takes it over."""
-    left = []
+    margins = []
 
     async def look(request: Request) -> Response:
         if request.method == "POST":
             [row] = await world.rows()
-            left.append(row.lease_until - world.clock.now() - request.timeout)
+            margins.append(row.lease_until - world.clock.now() - request.timeout)
         return world.platform(request)
 
     world.platform.lose = True
@@ -699,7 +699,7 @@ async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None
     async with world.connect(look, timeout=Timeout(total=300, attempt=120)) as client:
         await client.recover()
 
-    assert [True] == [seconds >= 0 for seconds in left]
+    assert [True] == [seconds >= 0 for seconds in margins]
 
 
 async def test_a_recovery_without_a_bound_holds_nothing_for_ever(world: World) -> None:
@@ -891,8 +891,8 @@ async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: Wo
 class SlowJournal(SQLiteJournal):
     """What it has taken over is told late."""
 
-    async def claim(self, sellers: Collection[str], **how: Any) -> list[Record]:
-        rows = await super().claim(sellers, **how)
+    async def claim(self, sellers: Collection[str], **options: Any) -> list[Record]:
+        rows = await super().claim(sellers, **options)
         self.claimed.set()
         await self.told.wait()
         return rows
@@ -962,7 +962,7 @@ async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
                 await client.account(name).orders.create(order(), once=name)
     world.platform.lose = False
     for name in tokens:
-        revoked[:] = [tokens[other] for other in tokens if other != name]
+        revoked[:] = [tokens[account] for account in tokens if account != name]
         async with world.connect(answer, token=None, accounts=tokens) as client:
             await client.recover()
         assert name in {row.name for row in await world.rows() if row.state is RecordState.DONE}

@@ -88,9 +88,9 @@ class Fleeting:
         return TOKEN
 
 
-@pytest.mark.parametrize(("lives", "made"), [([3.0], True), ([3.0, 3.0], False)], ids=["once", "always"])
+@pytest.mark.parametrize(("lives", "is_sent"), [([3.0], True), ([3.0, 3.0], False)], ids=["once", "always"])
 async def test_a_token_that_ends_as_it_is_found_is_no_mistake_of_the_caller(
-    start, platform: Platform, clock: FakeClock, lives: list[float], made: bool
+    start, platform: Platform, clock: FakeClock, lives: list[float], is_sent: bool
 ) -> None:
     """It ends while the platform's time is read: the next one is used, and without one nothing was sent."""
 
@@ -101,10 +101,10 @@ async def test_a_token_that_ends_as_it_is_found_is_no_mistake_of_the_caller(
 
     client = start(None, auth=Fleeting(*lives), transport=MemoryTransport(slow))
 
-    with nullcontext() if made else pytest.raises(NotSent, match="each token expired"):
+    with nullcontext() if is_sent else pytest.raises(NotSent, match="each token expired"):
         await client.orders.create(order(), once="table-7/1")
 
-    assert made == len(platform.posts)
+    assert is_sent == len(platform.posts)
 
 
 async def test_closing_waits_no_longer_than_the_last_write(start, platform: Platform) -> None:
@@ -124,21 +124,21 @@ async def test_the_name_may_be_used_again_at_once(start, platform: Platform) -> 
     client = start()
     orders = [await client.orders.create(order(), once="table-7/1") for _ in range(20)]
 
-    assert (1, 1) == (len(platform.posts), len({one.id for one in orders}))
+    assert (1, 1) == (len(platform.posts), len({created.id for created in orders}))
 
 
 async def test_a_result_says_how_old_a_kept_response_is(start, platform: Platform, clock: FakeClock) -> None:
     """A till must not show the code of an order that has expired since: the response is the first one."""
-    kept = clock.now()
+    now = clock.now()
     async with start() as client:
         first = await client.call(CREATE, order(), once="table-7/1")
     clock.advance(86_400)
     async with start() as client:
         again = await client.call(CREATE, order(), once="table-7/1")
-        other = await client.call(CREATE, order(), once="table-7/2")
+        second = await client.call(CREATE, order(), once="table-7/2")
 
-    assert (None, None) == (first.kept_at, other.kept_at)
-    assert kept <= again.kept_at.timestamp() <= kept + 60.0
+    assert (None, None) == (first.kept_at, second.kept_at)
+    assert now <= again.kept_at.timestamp() <= now + 60.0
     assert first.value == again.value
 
 
@@ -151,11 +151,11 @@ async def test_a_result_says_how_old_a_response_of_a_recovery_is(start, platform
         platform.lose = False
         clock.advance(60)
         await client.recover()
-        kept = clock.now()
+        now = clock.now()
         clock.advance(60)
         again = await client.call(CREATE, order(), once="table-7/1")
 
-    assert datetime.fromtimestamp(kept, UTC) == again.kept_at
+    assert datetime.fromtimestamp(now, UTC) == again.kept_at
 
 
 async def test_another_name_is_another_order(start, platform: Platform) -> None:
@@ -176,11 +176,11 @@ async def test_the_key_is_derived_from_the_name(start, platform: Platform) -> No
 
 async def test_observers_learn_the_key_with_the_first_attempt(start, platform: Platform) -> None:
     """It is derived from the name; a call that its record responds to makes no attempt, and tells nobody."""
-    told: list[Event] = []
-    client = start(observers=[told.append])
+    reports: list[Event] = []
+    client = start(observers=[reports.append])
     for _ in range(2):
         await client.orders.create(order(), once="table-7/1")
-    of_orders = [event for event in told if getattr(event, "operation", None) == "orders.create"]
+    of_orders = [event for event in reports if getattr(event, "operation", None) == "orders.create"]
     key = derive_key(URL, "77", "orders.create", "table-7/1")
     events = ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded", "RecordResolved"]
 
@@ -454,26 +454,26 @@ async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp
 async def test_two_calls_at_once_are_one_order(start, platform: Platform) -> None:
     """The second call of a process waits for the first, and returns its order; another process is told to wait."""
     client = start()
-    both = await asyncio.gather(*(client.orders.create(order(), once="table-7/1") for _ in range(2)))
+    orders = await asyncio.gather(*(client.orders.create(order(), once="table-7/1") for _ in range(2)))
 
-    assert (1, 1) == (len(platform.posts), len({one.id for one in both}))
+    assert (1, 1) == (len(platform.posts), len({created.id for created in orders}))
 
 
 async def test_a_call_of_another_living_process_is_in_progress(start, platform: Platform) -> None:
     """Who works on a record holds it by a lease: another process raises, and sends nothing."""
-    other, told = start(), []
+    second, names = start(), []
 
     async def meanwhile(request: Request) -> Response:
         if request.method == "POST":
             try:
-                await other.orders.create(order(), once="table-7/1")
+                await second.orders.create(order(), once="table-7/1")
             except InProgress as error:
-                told.append(error.once)
+                names.append(error.once)
         return platform(request)
 
     await start(transport=MemoryTransport(meanwhile)).orders.create(order(), once="table-7/1")
 
-    assert ["table-7/1"] == told
+    assert ["table-7/1"] == names
     assert 1 == len(platform.posts)
 
 
@@ -575,8 +575,8 @@ async def test_a_call_that_fails_leaves_nothing_behind(start, platform: Platform
 class SignsInLate:
     """The token of a seller, which does not come before somebody has said so, and then cannot be had."""
 
-    def __init__(self, asked: list[object], told: asyncio.Event) -> None:
-        self._asked, self._told = asked, told
+    def __init__(self, requests: list[object], allowed: asyncio.Event) -> None:
+        self._asked, self._told = requests, allowed
 
     def token(self, now: float) -> str | None:
         """There is none."""
@@ -600,15 +600,15 @@ async def test_sellers_who_wait_for_a_token_wait_at_once(
     for name in sellers:
         with pytest.raises(OutcomeUnknown):
             await client.account(name).orders.create(order(), once=name)
-    platform.lose, asked, told = False, [], asyncio.Event()
-    late = {name: SignsInLate(asked, told) for name in sellers}
+    platform.lose, requests, allowed = False, [], asyncio.Event()
+    late = {name: SignsInLate(requests, allowed) for name in sellers}
 
     recovery = asyncio.ensure_future(start(None, accounts=late | {"shop-5": sellers["shop-5"]}).recover())
     try:
         async with asyncio.timeout(patience):
-            await until(lambda: len(asked) == 5)
+            await until(lambda: len(requests) == 5)
     finally:
-        told.set()
+        allowed.set()
         summary = await recovery
 
     assert ({RecordState.DONE: 1}, 5) == (dict(summary.resolved), len(summary.problems))
@@ -616,17 +616,17 @@ async def test_sellers_who_wait_for_a_token_wait_at_once(
 
 async def test_what_another_process_took_over_is_left(start, platform: Platform, clock: FakeClock) -> None:
     """A record that a living process holds is not counted as settled."""
-    told = []
-    other = start()
+    summaries = []
+    second = start()
 
     async def meanwhile(request: Request) -> Response:
         if request.method == "POST":
-            told.append(await other.recover())
+            summaries.append(await second.recover())
         return platform(request)
 
     await start(transport=MemoryTransport(meanwhile)).orders.create(order(), once="table-7/1")
 
-    assert [["table-7/1"]] == [[row.name for row in summary.left] for summary in told]
+    assert [["table-7/1"]] == [[row.name for row in summary.left] for summary in summaries]
     assert 1 == len(platform.posts)
 
 
@@ -634,19 +634,19 @@ async def test_over_real_sockets(tmp_path: Path) -> None:
     """A lost response, then another process: the sandbox's ledger shows one order."""
     async with Sandbox() as sandbox:
         journal = SQLiteJournal(tmp_path / "payments.db")
-        known = {"base_url": sandbox.base_url, "retry": ONCE}
+        options = {"base_url": sandbox.base_url, "retry": ONCE}
         sandbox.faults.add(FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1))
-        async with PaymentsClient(sandbox.access_token, journal=journal, **known) as client:
+        async with PaymentsClient(sandbox.access_token, journal=journal, **options) as client:
             with pytest.raises(OutcomeUnknown):
                 await client.orders.create(order(), once="table-7/1")
         journal = SQLiteJournal(tmp_path / "payments.db")
-        async with PaymentsClient(sandbox.access_token, journal=journal, **known) as client:
+        async with PaymentsClient(sandbox.access_token, journal=journal, **options) as client:
             summary = await client.recover()
-            made = await client.orders.create(order(), once="table-7/1")
+            created_order = await client.orders.create(order(), once="table-7/1")
 
         assert {RecordState.DONE: 1} == dict(summary.resolved)
         created = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
-        assert [made.id] == [entry.id for entry in created]
+        assert [created_order.id] == [entry.id for entry in created]
 
 
 async def _unsettled(start, platform: Platform, clock: FakeClock, count: int) -> PaymentsClient:

@@ -94,17 +94,17 @@ class SlowJournal(Journal):
 
     async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
         """Hang once, with the record on the disk."""
-        known = await super().begin(record, lease=lease)
+        begun_record = await super().begin(record, lease=lease)
         if self.begun is not None:
             waiting, self.begun = self.begun, None
             waiting.set()
             await asyncio.Event().wait()
-        return known
+        return begun_record
 
 
-async def cancelled_as_it_begins(client: PaymentsClient, kept: SlowJournal) -> None:
+async def cancelled_as_it_begins(client: PaymentsClient, store: SlowJournal) -> None:
     """Cancel a call whose record was kept, before it knows."""
-    kept.begun = begun = asyncio.Event()
+    store.begun = begun = asyncio.Event()
     call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
     await begun.wait()
     call.cancel()
@@ -117,10 +117,10 @@ async def test_a_call_that_is_cancelled_as_it_begins_is_not_sent(
     tmp_path: Path, connect, platform: Platform, clock: FakeClock
 ) -> None:
     """Its record is closed, or recovery would send what nobody asks for; the name can be used again."""
-    kept = SlowJournal(tmp_path / "payments.db", now=clock.now)
-    async with connect(kept) as client:
+    store = SlowJournal(tmp_path / "payments.db", now=clock.now)
+    async with connect(store) as client:
         await client.plans.search().collect()
-        await cancelled_as_it_begins(client, kept)
+        await cancelled_as_it_begins(client, store)
         clock.advance(61)
         await client.recover()
         assert [] == platform.posts
@@ -137,13 +137,13 @@ async def test_a_record_in_doubt_stays_so_if_its_call_is_cancelled(
     def refused(request: Request) -> Response:
         raise SendFailed("connection refused", sent=False)
 
-    kept = SlowJournal(tmp_path / "payments.db", now=clock.now)
-    async with connect(kept, retry=ONCE) as client:
+    store = SlowJournal(tmp_path / "payments.db", now=clock.now)
+    async with connect(store, retry=ONCE) as client:
         platform.lose = True
         with pytest.raises(OutcomeUnknown):
             await client.orders.create(order(), once="table-7/1")
         platform.fail = refused
-        await cancelled_as_it_begins(client, kept)
+        await cancelled_as_it_begins(client, store)
         with pytest.raises(OutcomeUnknown):
             await client.orders.create(order(), once="table-7/1")
 
@@ -151,9 +151,9 @@ async def test_a_record_in_doubt_stays_so_if_its_call_is_cancelled(
 async def test_a_rejection_that_is_not_durable_is_not_told(journal, connect, platform: Platform, clock) -> None:
     """The platform forgets it: recovery may send, with success, what the caller would believe to be rejected."""
     platform.fail = lambda request: REFUSED
-    kept = journal()
-    kept.full = True
-    async with connect(kept) as client:
+    store = journal()
+    store.full = True
+    async with connect(store) as client:
         with pytest.raises(OutcomeUnknown, match="disk full"):
             await client.orders.create(order(), once="table-7/1")
     platform.fail = None
@@ -185,9 +185,9 @@ async def test_recovery_sends_the_bytes_of_another_version(journal, connect, pla
     payments = b'"transactions": {"payments": [{"amount": "10.50"}]}'
     body = b'{"total_amount": "10.50", "external_reference": "A-1", "type": "qr", ' + payments + b"}"
     assert body != msgspec.json.encode(msgspec.json.decode(body))
-    kept = journal()
-    await kept.begin(written(body, clock.now()), lease=0)
-    async with connect(kept) as client:
+    store = journal()
+    await store.begin(written(body, clock.now()), lease=0)
+    async with connect(store) as client:
         summary = await client.recover()
 
     assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
@@ -202,9 +202,9 @@ async def test_a_request_that_this_version_cannot_read_is_left(
 ) -> None:
     """Such as one of a later version: it is not sent, the summary says why, and the others are carried out."""
     platform.lose = True
-    kept = journal()
-    await kept.begin(written(body, clock.now()), lease=0)
-    async with connect(kept, retry=ONCE) as client:
+    store = journal()
+    await store.begin(written(body, clock.now()), lease=0)
+    async with connect(store, retry=ONCE) as client:
         with pytest.raises(OutcomeUnknown):
             await client.orders.create(order(), once="table-8/1")
         platform.lose = False
@@ -218,15 +218,15 @@ async def test_a_request_that_this_version_cannot_read_is_left(
 @pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', None])
 async def test_recovery_holds_nothing_that_it_cannot_send(journal, connect, platform: Platform, clock, body) -> None:
     """A record of another platform or version stays free: the client that can send it does not wait for a lease."""
-    kept = journal()
+    store = journal()
     record = written(body or msgspec.json.encode(order()), clock.now())
-    await kept.begin(record, lease=0)
+    await store.begin(record, lease=0)
     async with connect(journal(), base_url=URL if body else "http://127.0.0.1:2") as client:
-        other = await client.recover()
+        second = await client.recover()
 
-    assert ([record.key], 1, {}) == ([row.key for row in other.left], len(other.problems), other.resolved)
-    assert [record.key] == [row.key for row in await kept.claim(["77"], owner="q/1", lease=60, keys=[record.key])]
-    await kept.aclose()
+    assert ([record.key], 1, {}) == ([row.key for row in second.left], len(second.problems), second.resolved)
+    assert [record.key] == [row.key for row in await store.claim(["77"], owner="q/1", lease=60, keys=[record.key])]
+    await store.aclose()
 
 
 @pytest.mark.control(
@@ -307,9 +307,9 @@ async def test_a_second_use_of_a_purged_name_is_seen(journal, connect, platform:
     """The tombstone says that it is done, and sends nothing; other bytes are still a conflict."""
     async with connect(journal()) as client:
         await client.orders.create(order(), once="table-7/1")
-    kept = journal()
-    assert 1 == await kept.purge(math.inf)
-    async with connect(kept) as client:
+    store = journal()
+    assert 1 == await store.purge(math.inf)
+    async with connect(store) as client:
         with pytest.raises(OutcomeUnknown, match="its response was not kept"):
             await client.orders.create(order(), once="table-7/1")
         with pytest.raises(RecordConflict):
@@ -334,7 +334,7 @@ async def test_a_purged_rejection_is_told_as_one(journal, connect, platform: Pla
 @pytest.mark.control("paymentsdk.journal._run.JournaledCall.covers", lambda self, seconds, moment: True)
 async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""
-    other, told = connect(journal()), []
+    second, names = connect(journal()), []
 
     async def slow(request: Request) -> Response:
         if request.method == "GET":
@@ -343,17 +343,17 @@ async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: 
         platform.fail = (lambda _: Response(503, {}, b"")) if len(platform.posts) < 2 else None
         if len(platform.posts) == 2:
             try:
-                await other.orders.create(order(), once="table-7/1")
+                await second.orders.create(order(), once="table-7/1")
             except InProgress as error:
-                told.append(error.once)
+                names.append(error.once)
         return platform(request)
 
     patient = {"timeout": Timeout(total=300.0, attempt=30.0), "retry": RetryPolicy(attempts=3, base_delay=0.001)}
-    kept = journal()
-    async with other, connect(kept, slow, **patient) as client:
+    store = journal()
+    async with second, connect(store, slow, **patient) as client:
         await drive(clock, client.orders.create(order(), once="table-7/1"))
 
-    assert (1, ["table-7/1"]) == (kept.renewed, told)
+    assert (1, ["table-7/1"]) == (store.renewed, names)
     assert 1 == len(platform.made)
 
 
@@ -385,16 +385,16 @@ async def drive(clock: FakeClock, call: Awaitable[object]) -> None:
 
 async def test_a_late_write_that_fails_is_logged(journal, connect, platform: Platform, caplog, clock) -> None:
     """The caller has its order; what is lost is one replay, which closing says and does not raise."""
-    kept = journal()
-    kept.full = True
+    store = journal()
+    store.full = True
     with caplog.at_level(logging.WARNING, "paymentsdk"):
-        async with connect(kept) as client:
-            made = await client.orders.create(order(), once="table-7/1")
+        async with connect(store) as client:
+            created = await client.orders.create(order(), once="table-7/1")
     clock.advance(61)
     async with connect(journal()) as client:
         summary = await client.recover()
 
-    assert "ORD0" == made.id
+    assert "ORD0" == created.id
     logged = [line for line in caplog.messages if line.startswith("a record could not be closed in the journal")]
     assert (1, True) == (len(logged), "disk full" in logged[0])
     assert {"paymentsdk"} == {record.name for record in caplog.records}
@@ -468,9 +468,9 @@ async def test_a_named_write_does_not_show_the_token_of_ones_own_source(journal,
         with pytest.raises(NotSent) as failed:
             await client.orders.create(order(), once="table-7/1")
 
-    shown = "".join(traceback.TracebackException.from_exception(failed.value, capture_locals=True).format())
-    assert "engine.py" in shown
-    assert "-".join(auth.parts) not in shown
+    text = "".join(traceback.TracebackException.from_exception(failed.value, capture_locals=True).format())
+    assert "engine.py" in text
+    assert "-".join(auth.parts) not in text
 
 
 async def test_a_journaled_call_needs_a_bound_for_its_attempts(journal, connect, platform: Platform) -> None:
@@ -484,11 +484,11 @@ async def test_a_journaled_call_needs_a_bound_for_its_attempts(journal, connect,
 
 async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """`not_after` may be a moment, with its offset: a local time would be another moment on each machine."""
-    kept = journal()
+    store = journal()
     moment = datetime.fromtimestamp(clock.now() + 30, UTC)
-    async with connect(kept) as client:
+    async with connect(store) as client:
         await client.orders.create(order(), once="table-7/1", not_after=moment)
-        ends = (await kept.get(KEY)).not_after
+        ends = (await store.get(KEY)).not_after
         with pytest.raises(RequestInvalid, match="with its offset") as rejected:
             await client.orders.create(order(), once="table-7/2", not_after=moment.replace(tzinfo=None))
 
@@ -497,7 +497,7 @@ async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform
 
 async def test_observers_learn_how_old_a_record_has_become(journal, connect, platform: Platform, clock) -> None:
     """From its beginning to its end, in the platform's time, which responses tell to the second."""
-    seen: list[RecordResolved] = []
+    resolutions: list[RecordResolved] = []
 
     def slow(request: Request) -> Response:
         clock.advance(30.0 if request.method == "POST" else 0.0)
@@ -505,22 +505,22 @@ async def test_observers_learn_how_old_a_record_has_become(journal, connect, pla
 
     def observe(event: object) -> None:
         if isinstance(event, RecordResolved):
-            seen.append(event)
+            resolutions.append(event)
 
     async with connect(journal(), slow, observers=[observe], timeout=Timeout(attempt=60.0)) as client:
         await client.orders.create(order(), once="table-7/1")
 
-    [resolved] = seen
+    [resolved] = resolutions
     assert 29.0 <= resolved.age <= 32.0
 
 
 async def test_recovery_sends_the_headers_of_the_call(journal, connect, platform: Platform, clock) -> None:
     """What the caller gave with the call belongs to the request, and is kept with its bytes."""
-    seen: list[str | None] = []
+    tills: list[str | None] = []
 
     def down(request: Request) -> Response:
         if request.method == "POST":
-            seen.append(request.headers.get("X-Till"))
+            tills.append(request.headers.get("X-Till"))
             return Response(503)
         return platform(request)
 
@@ -531,8 +531,8 @@ async def test_recovery_sends_the_headers_of_the_call(journal, connect, platform
         clock.advance(61)
         await client.recover()
 
-    assert {"7"} == set(seen)
-    assert len(seen) > 1
+    assert {"7"} == set(tills)
+    assert len(tills) > 1
 
 
 async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platform: Platform) -> None:
@@ -578,7 +578,7 @@ async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
     journal, connect, platform: Platform, clock: FakeClock, until
 ) -> None:
     """The journal may take its time: a call that gave up meanwhile must not go out, and gives its turn back."""
-    kept = journal()
+    store = journal()
     renewing = asyncio.Event()
 
     async def renew(key: str, *, owner: str, lease: float) -> Record:
@@ -586,9 +586,9 @@ async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with connect(kept, timeout=Timeout(total=None, attempt=100)) as client:
-        kept.begin = late(kept.begin, clock)
-        kept.renew = renew
+    async with connect(store, timeout=Timeout(total=None, attempt=100)) as client:
+        store.begin = late(store.begin, clock)
+        store.renew = renew
         call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
         await until(renewing.is_set)
         call.cancel()
@@ -601,8 +601,8 @@ async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
 def late(begin, clock: FakeClock):
     """Have a record begun so late that its lease does not cover an attempt any more."""
 
-    async def run(*given: object, **more: object):
-        begun = await begin(*given, **more)
+    async def run(*arguments: object, **more: object):
+        begun = await begin(*arguments, **more)
         clock.advance(150)
         return begun
 
@@ -666,15 +666,17 @@ for _ in range(2):
 
 def test_processes_that_were_forked_are_two_owners() -> None:
     """One client may have been made before: a record that one of them holds is not that of the other."""
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    process = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
 
-    assert 2 == len(set(done.stdout.split())), done.stderr
+    assert 2 == len(set(process.stdout.split())), process.stderr
 
 
 @pytest.mark.parametrize("error", [OSError("no"), asyncio.CancelledError()], ids=["raises", "cancelled"])
 async def test_the_journal_is_closed_also_if_the_transport_cannot_be(journal, connect, error: BaseException) -> None:
     """Else its file would stay open: closing once more would fail in the same way."""
-    kept, closed = journal(), []
+    store, closed = journal(), []
 
     class Stuck(MemoryTransport):
         async def aclose(self) -> None:
@@ -682,10 +684,10 @@ async def test_the_journal_is_closed_also_if_the_transport_cannot_be(journal, co
 
     async def close() -> None:
         closed.append(True)
-        await Journal.aclose(kept)
+        await Journal.aclose(store)
 
-    kept.aclose = close
+    store.aclose = close
     with pytest.raises(type(error)):
-        await connect(kept, transport=Stuck()).aclose()
+        await connect(store, transport=Stuck()).aclose()
 
     assert [True] == closed

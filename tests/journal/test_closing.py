@@ -156,8 +156,8 @@ async def test_a_scope_that_is_cancelled_keeps_what_came_of_its_calls(tmp_path: 
             await asyncio.wait([call])
 
     rows = await kept(path, clock.now)
-    if left := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.wait(left)  # Only the control leaves some.
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(tasks)  # Only the control leaves some.
     assert scope.cancelled_caught
     assert ([(RecordState.NOT_SENT, "")], []) == (rows, platform.posts)
 

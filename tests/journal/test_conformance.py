@@ -56,8 +56,8 @@ class MemoryJournal:
         """See `Journal`."""
         claimed = {}
         for key in self.rows.keys() & set(keys):
-            how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
-            claimed[key] = states.claim_record(self.rows[key], **how)
+            options = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
+            claimed[key] = states.claim_record(self.rows[key], **options)
         self.rows.update(claimed)
         return sorted((row for row in claimed.values() if row.owner == owner), key=lambda row: row.begun)
 
@@ -68,7 +68,7 @@ class MemoryJournal:
     async def purge(self, before: float) -> int:
         """See `Journal`."""
         old = [row for row in self.rows.values() if row.state in states.CLOSED and row.begun < before]
-        purged = {row.key: left for row in old if (left := states.tombstone(row)) != row}
+        purged = {row.key: remainder for row in old if (remainder := states.tombstone(row)) != row}
         self.rows.update(purged)
         return len(purged)
 
@@ -260,8 +260,8 @@ async def forgets_what_it_has_claimed(self, sellers: Collection[str], *, owner: 
 @breaking("claim")
 async def claims_what_another_claims(self, sellers: Collection[str], *, owner: str, lease: float, keys: object):
     """Reads in one transaction, and writes in another."""
-    how = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
-    claimed = [states.claim_record(row, **how) for row in self.rows.values()]
+    options = {"sellers": sellers, "owner": owner, "now": self.now(), "lease": lease}
+    claimed = [states.claim_record(row, **options) for row in self.rows.values()]
     await asyncio.sleep(0)
     return [row for row in claimed if row.owner == owner]
 

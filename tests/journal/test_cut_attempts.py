@@ -192,12 +192,12 @@ async def by_recovery(client: PaymentsClient) -> RecordState:
 
 
 @pytest.mark.parametrize("resume", [by_name, by_recovery])
-@pytest.mark.parametrize("where", ["same client", "other client"])
-async def test_a_cut_call_leaves_its_record_free(world: World, cut, where: str, resume) -> None:
+@pytest.mark.parametrize("place", ["same client", "other client"])
+async def test_a_cut_call_leaves_its_record_free(world: World, cut, place: str, resume) -> None:
     """Nobody waits for a lease: a call by the same name, or a recovery, resumes at once with the same key."""
-    async with world.connect(**cut.settings) as client, world.connect() as other:
+    async with world.connect(**cut.settings) as client, world.connect() as second:
         await cut(lambda: client.orders.create(order(), once="table-7/1"))
-        state = await resume(client if where == "same client" else other)
+        state = await resume(client if place == "same client" else second)
 
     assert RecordState.DONE is state
     assert 1 == len({request.headers["X-Idempotency-Key"] for request in (*world.proxy.held, *world.proxy.posts)})
@@ -220,14 +220,14 @@ async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: Wo
     The first request arrives last, and takes effect. Nobody was told that the refund is settled.
     """
     world.proxy.paid = False
-    async with world.connect(**cut.settings) as client, world.connect() as other:
+    async with world.connect(**cut.settings) as client, world.connect() as second:
         await cut(lambda: client.orders.refund(ORDER, once="refund"))
-        for process in (client, other):
+        for process in (client, second):
             with pytest.raises(OutcomeUnknown, match=r"cannot_refund_order.* an earlier attempt may still take effect"):
                 await process.orders.refund(ORDER, once="refund")
         world.proxy.paid = True
         assert 201 == world.proxy.release().status
-        refunded = await other.orders.refund(ORDER, once="refund")
+        refunded = await second.orders.refund(ORDER, once="refund")
 
     assert ["REF1"] == [refund.id for refund in refunded.refunds]
     assert 1 == len(world.proxy.made)
@@ -237,11 +237,11 @@ async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: Wo
 async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, cut) -> None:
     """The record stays unknown until then; the rejection that comes after it is final."""
     world.proxy.paid = False
-    async with world.connect(**cut.settings) as client, world.connect() as other:
+    async with world.connect(**cut.settings) as client, world.connect() as another:
         await cut(lambda: client.orders.refund(ORDER, once="refund"))
-        first = await other.recover()
+        first = await another.recover()
         world.clock.advance(max(0.0, (await world.row()).in_flight_until - world.clock.now()))
-        second = await other.recover()
+        second = await another.recover()
         with pytest.raises(Conflict) as rejected:
             await client.orders.refund(ORDER, once="refund")
 
@@ -287,7 +287,7 @@ async def test_an_attempt_that_was_slow_to_be_rejected_is_judged_by_its_beginnin
             await gate.wait()
         return response
 
-    async with world.connect() as client, world.connect() as other:
+    async with world.connect() as client, world.connect() as second:
         await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
         await world.row()
         world.clock.advance(ATTEMPT - 1)
@@ -300,16 +300,16 @@ async def test_an_attempt_that_was_slow_to_be_rejected_is_judged_by_its_beginnin
             with pytest.raises(OutcomeUnknown):
                 await call
         with pytest.raises(Conflict):
-            await other.orders.refund(ORDER, once="refund")
+            await second.orders.refund(ORDER, once="refund")
 
 
 async def test_the_latest_of_several_cut_attempts_counts(world: World, until) -> None:
     """Whoever resumes may be cut too: a shorter attempt of another process does not end the time of a longer one."""
-    async with world.connect(timeout=Timeout(attempt=300, total=600)) as client, world.connect() as other:
+    async with world.connect(timeout=Timeout(attempt=300, total=600)) as client, world.connect() as second:
         await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
         end = (await world.row()).in_flight_until
         world.proxy.holds, world.proxy.held = True, []
-        await by_cancel(world, lambda: other.orders.create(order(), once="table-7/1"), until)
+        await by_cancel(world, lambda: second.orders.create(order(), once="table-7/1"), until)
         row = await world.row()
 
     assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
@@ -320,10 +320,10 @@ async def test_whoever_waited_for_a_cancelled_call_goes_on_in_its_place(world: W
     async with world.connect() as client:
         first = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
         await until(lambda: world.proxy.held)
-        others = [asyncio.ensure_future(client.orders.create(order(), once="table-7/1")) for _ in range(3)]
+        later = [asyncio.ensure_future(client.orders.create(order(), once="table-7/1")) for _ in range(3)]
         await asyncio.sleep(0)
         first.cancel()
-        orders = await asyncio.gather(*others)
+        orders = await asyncio.gather(*later)
 
     assert 1 == len({order.id for order in orders})
     assert (1, 1) == (len(world.proxy.posts), len(world.proxy.made))
@@ -370,9 +370,9 @@ class Full(SQLiteJournal):
 async def test_the_lease_holds_if_a_cut_attempt_could_not_be_kept(world: World, until) -> None:
     """Nobody knows how long the request may arrive: as after a crash, others wait until the lease ends."""
     full = Full(world.path, now=world.clock.now)
-    async with world.connect(journal=full) as client, world.connect() as other:
+    async with world.connect(journal=full) as client, world.connect() as second:
         await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
         with pytest.raises(InProgress):
-            await other.orders.create(order(), once="table-7/1")
+            await second.orders.create(order(), once="table-7/1")
         world.clock.advance(2 * ATTEMPT)
-        await other.orders.create(order(), once="table-7/1")
+        await second.orders.create(order(), once="table-7/1")

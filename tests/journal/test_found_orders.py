@@ -165,8 +165,10 @@ async def test_the_order_of_a_process_that_was_killed_is_found(
     address = await request.getfixturevalue("postgres").new() if store == "postgres" else str(tmp_path / "payments.db")
     async with Sandbox(beyond="reads") as sandbox:
         sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60, operation="orders.create"))
-        given = (address, sandbox.base_url, sandbox.access_token)
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.journal.creates", *given, cwd=ROOT)
+        arguments = (address, sandbox.base_url, sandbox.access_token)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.journal.creates", *arguments, cwd=ROOT
+        )
         await until(lambda: any(entry.kind == "order_created" for entry in sandbox.ledger()))
         process.kill()
         await process.wait()
@@ -180,10 +182,10 @@ async def test_the_order_of_a_process_that_was_killed_is_found(
         async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=journal) as client:
             await client.plans.search().first()
             summary = await client.recover(look_up=LOOK_UP)
-            found = await client.orders.create(order("ticket-7"), once="lunch")
+            created = await client.orders.create(order("ticket-7"), once="lunch")
 
         assert {RecordState.DONE: 1} == dict(summary.resolved)
-        assert [found.id] == [entry.id for entry in sandbox.ledger() if entry.kind == "order_created"]
+        assert [created.id] == [entry.id for entry in sandbox.ledger() if entry.kind == "order_created"]
 
 
 async def end_leases(address: str) -> None:

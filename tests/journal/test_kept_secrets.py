@@ -152,8 +152,8 @@ async def test_a_rejection_is_kept_without_the_payers_token(
             with pytest.raises(BadRequest, match=r"the payer \*\*\* is unknown") as refused:
                 await client.call(REJECTING, payment(), once="ride-7")
             errors.append(refused.value)
-        shown = b"".join(pickle.dumps(error) + repr(vars(error)).encode() for error in errors)
-        assert not any(one in shown + kept(tmp_path) for one in FORMS)
+        content = b"".join(pickle.dumps(error) + repr(vars(error)).encode() for error in errors)
+        assert not any(secret in content + kept(tmp_path) for secret in FORMS)
 
     assert 1 == len(platform.posts)
 

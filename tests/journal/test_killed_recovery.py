@@ -52,17 +52,19 @@ class Journaled:
             later = {"defer": True, "not_after": timedelta(hours=1)}
             item = PreferenceItemRequest(title="A thing", quantity=1, unit_price=Decimal("10.50"))
             for number in range(preferences):
-                wanted = PreferenceRequest(external_reference=f"p-{number}", items=[item])
+                request = PreferenceRequest(external_reference=f"p-{number}", items=[item])
                 with pytest.raises(Deferred):
-                    await client.preferences.create(wanted, once=f"p-{number}", **later)
+                    await client.preferences.create(request, once=f"p-{number}", **later)
             for number in range(orders):
                 with pytest.raises(Deferred):
                     await client.orders.create(order(f"o-{number}"), once=f"o-{number}", **later)
 
     async def start(self) -> asyncio.subprocess.Process:
         """Have another process recover."""
-        given = (str(self.path), self.sandbox.base_url, self.sandbox.access_token, str(self.ahead))
-        return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.journal.recovers", *given, cwd=ROOT)
+        arguments = (str(self.path), self.sandbox.base_url, self.sandbox.access_token, str(self.ahead))
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.journal.recovers", *arguments, cwd=ROOT
+        )
 
     async def kill(self, process: asyncio.subprocess.Process) -> bool:
         """Kill it, end its leases, and say whether it was still at work."""

@@ -68,8 +68,8 @@ async def test_a_lease_is_renewed_while_many_records_are_purged(
 
     assert 4_500 == await meanwhile(journal, record, journal.purge(4_500.0))
 
-    left = await journal.records([RecordState.REFUSED], limit=6_000)
-    assert [True] * 4_500 + [False] * 500 == [row.body is None for row in left]
+    remaining = await journal.records([RecordState.REFUSED], limit=6_000)
+    assert [True] * 4_500 + [False] * 500 == [row.body is None for row in remaining]
 
 
 async def test_who_purges_a_file_lets_others_write(
@@ -83,8 +83,8 @@ async def test_who_purges_a_file_lets_others_write(
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        with closing(sqlite3.connect(tmp_path / "journal.db")) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
+            connection.execute("BEGIN IMMEDIATE")
         pauses.append(seconds)
 
     monkeypatch.setattr("paymentsdk.journal._table.sleep", sleep)

@@ -32,9 +32,9 @@ class Seller:
 
     async def paid(self) -> Order:
         """An order of 10.50 that a buyer has paid."""
-        made = await self.client.orders.create(order(), once="lunch")
-        self.sandbox.buyer.pay(made.id)
-        return await self.client.orders.get(made.id)
+        created = await self.client.orders.create(order(), once="lunch")
+        self.sandbox.buyer.pay(created.id)
+        return await self.client.orders.get(created.id)
 
     async def refund(self, of: Order, name: str | None, effect: str | None = None, amount: Decimal = FIVE) -> None:
         """Refund a part, with or without a name; with *effect*, its outcome is in doubt."""
@@ -89,10 +89,10 @@ async def test_a_partial_refund_shows_in_its_order(seller: Seller) -> None:
     rows = await seller.a_day_later()
 
     assert {RecordState.DONE} == {rows[name].state for name in ("in doubt", "last")}
-    made = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "refund"]
-    assert made == [refund_of(rows[name]) for name in ("in doubt", "last")]
+    refund_ids = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "refund"]
+    assert refund_ids == [refund_of(rows[name]) for name in ("in doubt", "last")]
     again = await seller.client.orders.refund(lunch.id, payment_id=lunch.payment.id, amount=FIVE, once="in doubt")
-    assert made[0] == again.refunds[-1].id
+    assert refund_ids[0] == again.refunds[-1].id
 
 
 @pytest.mark.parametrize("effect", [LOST, FAILED])
@@ -137,8 +137,8 @@ async def _with_the_refund_of_another(seller: Seller, lunch: Order) -> None:
     (first,) = [row for row in await seller.journal.records([RecordState.DONE]) if row.name == "first"]
     odd = structs.replace(first, key="odd", name="odd", body=first.body.replace(b"4.00", b"5.00"), owner="p/1")
     await seller.journal.begin(odd, lease=60.0)
-    done = Resolution(state=RecordState.DONE, response=first.response)
-    await seller.journal.resolve("odd", done, owner="p/1")
+    resolution = Resolution(state=RecordState.DONE, response=first.response)
+    await seller.journal.resolve("odd", resolution, owner="p/1")
 
 
 async def _with_a_response_of_another_version(seller: Seller, lunch: Order) -> None:
@@ -206,8 +206,8 @@ async def test_an_order_that_was_paid_is_done(seller: Seller, is_dated: bool) ->
     if is_dated:
         await seller.client.plans.search().first()
     await seller.create("lunch", LOST)
-    (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
-    seller.sandbox.buyer.pay(made)
+    (order_id,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
+    seller.sandbox.buyer.pay(order_id)
 
     rows = await seller.a_day_later()
 
@@ -227,8 +227,8 @@ async def test_an_order_that_nobody_paid_does_not_show(seller: Seller, effect: s
 async def test_a_record_of_a_later_version_proves_nothing(seller: Seller) -> None:
     """What this version cannot read may have made the order that was paid; the recovery of the others goes on."""
     await seller.create("lunch", LOST)
-    (made,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
-    seller.sandbox.buyer.pay(made)
+    (order_id,) = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
+    seller.sandbox.buyer.pay(order_id)
     (row,) = await seller.journal.records([RecordState.UNKNOWN])
     odd = structs.replace(
         row, key="odd", name="odd", body=b'{"member_of_tomorrow":1,' + row.body[1:], state=RecordState.PENDING
@@ -301,10 +301,10 @@ async def test_what_went_back_is_counted(
     with pytest.raises(OutcomeUnknown):
         await seller.client.orders.refund(lunch.id, once="whole")
     of = f'{{"payments":[{{"id":"PAY1","amount":"10.50",{payment}}}],"refunds":[{refunds}]}}'
-    seen = f'{{"id":"{lunch.id}","status":"refunded","transactions":{of}}}'.encode()
+    content = f'{{"id":"{lunch.id}","status":"refunded","transactions":{of}}}'.encode()
 
     async def get(orders: Orders, order_id: str) -> Order:
-        return GET.decode(seen)[0]
+        return GET.decode(content)[0]
 
     monkeypatch.setattr(Orders, "get", get)
 
@@ -335,8 +335,8 @@ async def test_a_look_up_reads_no_other_records(tmp_path: Path) -> None:
         seller = Seller(sandbox, client, journal)
         lunch = await seller.paid()
         for number in range(20):
-            other = await client.orders.create(order(f"other-{number}"), once=f"other-{number}")
-            await client.orders.cancel(other.id, once=f"cancel-{number}")
+            second = await client.orders.create(order(f"other-{number}"), once=f"other-{number}")
+            await client.orders.cancel(second.id, once=f"cancel-{number}")
         await seller.refund(lunch, "in doubt", LOST)
         await seller.create("dinner", LOST)
         sandbox.clock.advance(timedelta(hours=24))
@@ -374,17 +374,17 @@ async def test_more_records_than_are_read_prove_nothing(
             assert state is (await seller.a_day_later())["in doubt"].state
 
 
-@pytest.mark.parametrize(("seen", "state"), [(None, RecordState.UNKNOWN), ("ORD-7", RecordState.DONE)])
+@pytest.mark.parametrize(("order_id", "state"), [(None, RecordState.UNKNOWN), ("ORD-7", RecordState.DONE)])
 async def test_an_operation_of_your_own_brings_its_look_up(
-    seller: Seller, seen: str | None, state: RecordState
+    seller: Seller, order_id: str | None, state: RecordState
 ) -> None:
     """It gets a client of the seller, the record and the other records; what it returns is the result of the name."""
-    asked: list[tuple[str, int]] = []
+    look_ups: list[tuple[str, int]] = []
 
-    async def look_up(client: Any, record: Record, others: Callable[..., Any]) -> Order | None:
-        asked.append((record.name, len(await others(path=record.path))))
+    async def look_up(client: Any, record: Record, other_records: Callable[..., Any]) -> Order | None:
+        look_ups.append((record.name, len(await other_records(path=record.path))))
         await client.call(SEARCH, query={"limit": 1})
-        return None if seen is None else Order(id=seen)
+        return None if order_id is None else Order(id=order_id)
 
     seller.client.own_operations = (replace(CREATE, look_up=look_up, resend_window=timedelta(minutes=15)),)
     await seller.create("lunch", LOST)
@@ -392,9 +392,9 @@ async def test_an_operation_of_your_own_brings_its_look_up(
     rows = await seller.a_day_later()
 
     assert state is rows["lunch"].state
-    assert [("lunch", 1)] == asked
-    if seen is not None:
-        assert seen == (await seller.client.orders.create(order(), once="lunch")).id
+    assert [("lunch", 1)] == look_ups
+    if order_id is not None:
+        assert order_id == (await seller.client.orders.create(order(), once="lunch")).id
 
 
 async def test_what_went_back_is_added_exactly_in_any_decimal_context(

@@ -53,7 +53,7 @@ async def test_a_file_of_0_2_goes_on(path: Path, platform: Platform, clock: Fake
     async with PaymentsClient(
         TOKEN, base_url=URL, clock=clock, transport=MemoryTransport(platform), journal=journal
     ) as client:
-        done = await client.orders.create(order(), once="done")
+        finished = await client.orders.create(order(), once="done")
         with pytest.raises(BadRequest) as refused:
             await client.orders.create(order(), once="refused")
         with pytest.raises(InProgress):
@@ -63,7 +63,7 @@ async def test_a_file_of_0_2_goes_on(path: Path, platform: Platform, clock: Fake
         summary = await client.recover()
         await client.orders.create(order(), once="not sent")
 
-    assert ("ORD0", {RecordState.DONE: 3}, True) == (done.id, dict(summary.resolved), summary.is_complete)
+    assert ("ORD0", {RecordState.DONE: 3}, True) == (finished.id, dict(summary.resolved), summary.is_complete)
     assert {keys[name] for name in ("unknown", "deferred", "pending", "not sent")} == platform.made.keys()
 
 
@@ -85,7 +85,10 @@ async def test_0_2_writes_a_file_of_this_version(tmp_path: Path, clock: FakeCloc
 
     assert (1, 0) == (schema, msgspec.msgpack.decode(response, type=StoredResponse).status)
     assert 7 == len(await journal.records(tuple(RecordState)))
-    assert (clock.now() + 30.0, None) == ((known := await journal.get(row.key)).in_flight_until, known.response)
+    assert (clock.now() + 30.0, None) == (
+        (kept_record := await journal.get(row.key)).in_flight_until,
+        kept_record.response,
+    )
     await journal.aclose()
 
 

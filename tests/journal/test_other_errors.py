@@ -112,8 +112,8 @@ async def test_what_is_done_is_told_also_if_that_is_not_kept(client: PaymentsCli
 @pytest.mark.parametrize("error", [ERRORS[0]], indirect=True)
 async def test_a_log_that_fails_holds_up_nobody(client: PaymentsClient, journal: Failing) -> None:
     """A handler of the log that raises, as some do at a warning, leaves the record to whoever comes next."""
-    journal.fails, told = frozenset({"resolve"}), []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    journal.fails, errors = frozenset({"resolve"}), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
     strict = logging.Handler(logging.WARNING)
     strict.emit = lambda record: 1 / 0
     logger = logging.getLogger("paymentsdk")
@@ -125,7 +125,7 @@ async def test_a_log_that_fails_holds_up_nobody(client: PaymentsClient, journal:
     finally:
         logger.removeHandler(strict)
 
-    assert [ZeroDivisionError] == [type(one) for one in told]
+    assert [ZeroDivisionError] == [type(raised) for raised in errors]
 
 
 async def test_an_attempt_in_doubt_is_not_hidden(

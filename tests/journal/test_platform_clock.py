@@ -38,10 +38,10 @@ def test_a_date_without_a_zone_is_not_of_this_machine(monkeypatch: pytest.Monkey
         elsewhere.setenv("TZ", "America/Sao_Paulo")
         time.tzset()
         clock.observe({"Date": "Tue, 14 Nov 2023 22:13:20"})
-        shown = clock.now()
+        moment = clock.now()
     time.tzset()
 
-    assert 1_700_000_000.0 == shown
+    assert 1_700_000_000.0 == moment
 
 
 @pytest.mark.parametrize(("jump", "now"), [(3600, 3610), (-3600, 10)])

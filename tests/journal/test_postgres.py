@@ -77,15 +77,15 @@ def lost_begins(original: Callable[..., object]) -> Callable[..., object]:
 
 def cut_at(wire: Wire, word: bytes, when: str) -> None:
     """Cut *wire* once: at a request with *word* in it, or at the response to that."""
-    seen = False
+    is_past = False
 
     def request(data: bytes) -> bool:
-        nonlocal seen
-        seen = seen or word in data
-        return seen and when == "before" and not wire.cuts
+        nonlocal is_past
+        is_past = is_past or word in data
+        return is_past and when == "before" and not wire.cuts
 
     wire.cut_request = request
-    wire.cut_response = lambda data: seen and not wire.cuts
+    wire.cut_response = lambda data: is_past and not wire.cuts
 
 
 @pytest.fixture
@@ -205,24 +205,24 @@ async def test_a_server_that_does_not_response_is_given_up(
 
 async def test_a_table_that_is_locked_takes_no_connections(dsn: str, record: Callable[..., Record]) -> None:
     """While somebody has locked the table, what was given up ends on the server, too: others need its connections."""
-    journal, other, waiting = PostgresJournal(dsn, timeout=0.3), await asyncpg.connect(dsn), 5
+    journal, locker, waiting = PostgresJournal(dsn, timeout=0.3), await asyncpg.connect(dsn), 5
     await journal.get("made")
 
     async def look() -> None:
         nonlocal waiting
         while waiting:
-            waiting = await other.fetchval(
+            waiting = await locker.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
             )
 
-    async with other.transaction():
-        await other.execute("LOCK TABLE paymentsdk_record")
+    async with locker.transaction():
+        await locker.execute("LOCK TABLE paymentsdk_record")
         for number in range(5):
             with pytest.raises(JournalUnavailable):
                 await journal.begin(record(f"{number}"), lease=60)
         with suppress(TimeoutError):
             await asyncio.wait_for(look(), PATIENCE)
-    await other.close()
+    await locker.close()
     await journal.aclose()
 
     assert 0 == waiting
@@ -233,19 +233,19 @@ async def test_a_row_that_somebody_has_locked_holds_no_other_up(dsn: str, record
     """Recovery comes back to it: a session of psql, or of a machine that is gone, may have it for hours."""
     now = [1_000.0]
     records = [record("locked"), record("free")]
-    how = {"owner": "q/1", "lease": 60, "keys": [one.key for one in records]}
+    options = {"owner": "q/1", "lease": 60, "keys": [row.key for row in records]}
     async with AsyncExitStack() as closing:
-        journal, other = PostgresJournal(dsn, timeout=1.0, now=lambda: now[0]), await asyncpg.connect(dsn)
-        closing.push_async_callback(other.close)
+        journal, locker = PostgresJournal(dsn, timeout=1.0, now=lambda: now[0]), await asyncpg.connect(dsn)
+        closing.push_async_callback(locker.close)
         closing.push_async_callback(journal.aclose)
-        for one in records:
-            await journal.begin(one, lease=60)
+        for row in records:
+            await journal.begin(row, lease=60)
         now[0] += 60
 
-        async with other.transaction():
-            await other.execute("SELECT FROM paymentsdk_record WHERE key = $1 FOR UPDATE", records[0].key)
-            assert ["free"] == [row.name for row in await journal.claim(["77"], **how)]
-        assert {"free", "locked"} == {row.name for row in await journal.claim(["77"], **how)}
+        async with locker.transaction():
+            await locker.execute("SELECT FROM paymentsdk_record WHERE key = $1 FOR UPDATE", records[0].key)
+            assert ["free"] == [row.name for row in await journal.claim(["77"], **options)]
+        assert {"free", "locked"} == {row.name for row in await journal.claim(["77"], **options)}
 
 
 #: Stops itself while it holds the lock of a row: it reads a sealed body.
@@ -293,7 +293,7 @@ async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str,
     async with wire_to(postgres) as wire:
         journal, requests = PostgresJournal(wire.dsn(dsn), timeout=30.0), list[bytes]()
 
-        async def taken(name: str) -> tuple[Action, int]:
+        async def begin(name: str) -> tuple[Action, int]:
             requests.clear()
             action, _ = await journal.begin(record(name), lease=60)
             return action, len(requests)
@@ -303,8 +303,8 @@ async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str,
             await journal.resolve(record("first").key, DONE, owner="p/1")
         wire.cut_request = requests.append
 
-        assert (Action.SEND, 1) == await taken("new")
-        assert (Action.RETURN, 2) == await taken("first")
+        assert (Action.SEND, 1) == await begin("new")
+        assert (Action.RETURN, 2) == await begin("first")
         await journal.aclose()
 
 
@@ -316,7 +316,7 @@ async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable
     with running() as server:
         dsn = await server.new()
         journals = [PostgresJournal(dsn, timeout=30.0) for _ in range(2)]
-        told: dict[str, RecordState] = {}
+        states: dict[str, RecordState] = {}
         over = asyncio.Event()
 
         async def work(place: int, task: int) -> None:
@@ -326,22 +326,22 @@ async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable
                 number += 1
                 action, row = await journals[place].begin(record(name, owner), lease=60)
                 assert Action.SEND is action
-                told[row.key] = row.state
+                states[row.key] = row.state
                 row = await journals[place].resolve(row.key, REFUSED, owner=owner)
-                told[row.key] = row.state
+                states[row.key] = row.state
 
         async def kill() -> None:
             for enough in (100, 200):
-                await until(lambda enough=enough: len(told) >= enough)
+                await until(lambda enough=enough: len(states) >= enough)
                 await asyncio.to_thread(server.stop, "immediate")
                 await asyncio.to_thread(server.start)
-            await until(lambda: len(told) >= 300)
+            await until(lambda: len(states) >= 300)
             over.set()
 
         await asyncio.gather(kill(), *(work(place, task) for place in range(2) for task in range(8)))
 
         rows = {row.key: row.state for row in await journals[0].records(tuple(RecordState), limit=100_000)}
-        assert told == rows
+        assert states == rows
         assert {RecordState.REFUSED} == set(rows.values())
         for journal in journals:
             await journal.aclose()
@@ -365,12 +365,12 @@ async def test_what_waits_is_not_shown(record: Callable[..., Record]) -> None:
     waiting = asyncio.ensure_future(journal.begin(record(body=TOKEN), lease=60))
     await asyncio.sleep(0)
 
-    shown = f"{vars(journal)} {[vars(part) for part in vars(journal).values() if hasattr(part, '__dict__')]}"
+    text = f"{vars(journal)} {[vars(part) for part in vars(journal).values() if hasattr(part, '__dict__')]}"
     with pytest.raises(JournalUnavailable):
         await waiting
     await journal.aclose()
 
-    assert TOKEN.decode() not in shown
+    assert TOKEN.decode() not in text
 
 
 async def test_who_waits_behind_others_waits_no_longer(record: Callable[..., Record]) -> None:
@@ -626,13 +626,13 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(dsn: str, record:
     bare, sealing = PostgresJournal(dsn), PostgresJournal(dsn, seal=bytes.swapcase, unseal=bytes.swapcase)
     await bare.begin(secret, lease=60)
     assert None is await read(dsn, "SELECT body FROM paymentsdk_record")
-    other = record("sealed", body=TOKEN, sensitive=True)
-    await sealing.begin(other, lease=60)
+    sealed = record("sealed", body=TOKEN, sensitive=True)
+    await sealing.begin(sealed, lease=60)
     assert TOKEN.swapcase() == await read(dsn, "SELECT body FROM paymentsdk_record WHERE body IS NOT NULL")
-    await bare.renew(other.key, owner=other.owner, lease=60)
-    assert TOKEN == (await sealing.get(other.key)).body
+    await bare.renew(sealed.key, owner=sealed.owner, lease=60)
+    assert TOKEN == (await sealing.get(sealed.key)).body
 
-    await sealing.resolve(other.key, DONE, owner="p/1")
+    await sealing.resolve(sealed.key, DONE, owner="p/1")
 
     assert 0 == await read(dsn, "SELECT count(body) FROM paymentsdk_record")
     for journal in (bare, sealing):

@@ -137,19 +137,19 @@ async def test_a_new_name_hears_what_a_call_without_a_name_hears(
     for name, response in rejections(operation).items():
         platform.fail = lambda request, response=response: response
         unnamed = await error_of(client, operation)
-        named = await error_of(client, operation, once=name)
+        with_name = await error_of(client, operation, once=name)
 
         is_settled = isinstance(unnamed, APIError) and unnamed.settled and KEY_USED not in unnamed.codes
         if not is_settled:
-            assert OutcomeUnknown is type(named), name
+            assert OutcomeUnknown is type(with_name), name
             assert RecordState.UNKNOWN is await state_of(client, name), name
             continue
-        assert facts(unnamed) == facts(named), name
+        assert facts(unnamed) == facts(with_name), name
         is_turned_away = unnamed.status in TURNED_AWAY or unnamed.code == "invalid_access_token"
         assert (RecordState.NOT_SENT if is_turned_away else RecordState.REFUSED) is await state_of(client, name), name
         sent = len(platform.posts)
         again = await error_of(another, operation, once=name)
-        assert facts(named) == facts(again), name
+        assert facts(with_name) == facts(again), name
         assert (len(platform.posts) > sent) == is_turned_away, name
 
 
@@ -212,18 +212,18 @@ async def test_the_name_works_with_a_valid_token(start: Start, platform: Platfor
     with pytest.raises(APIError):
         await client.orders.create(order(), once="n-1")
     platform.fail = None
-    made = await start().orders.create(order(), once="n-1")
+    created = await start().orders.create(order(), once="n-1")
 
-    assert "ORD0" == made.id
+    assert "ORD0" == created.id
     assert 1 == len({(request.body, request.headers["X-Idempotency-Key"]) for request in platform.posts})
 
 
 def in_turn(platform: Platform, *steps: Response | SendFailed | None) -> None:
     """Have the platform respond with *steps*; `None` is what it does itself."""
-    left = list(steps)
+    remaining = list(steps)
 
     def fail(request: Request) -> Response | None:
-        step = left.pop(0) if len(left) > 1 else left[0]
+        step = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         if isinstance(step, SendFailed):
             raise step
         return step

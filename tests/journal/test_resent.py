@@ -105,7 +105,7 @@ async def test_recovery_sends_the_very_request_that_was_kept(start, lost: Platfo
         summary = await client.recover()
 
     assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
-    first, again = ((one.method, one.url, one.body, one.headers) for one in lost.posts)
+    first, again = ((request.method, request.url, request.body, request.headers) for request in lost.posts)
     assert first == again
     assert f"{URL}/v1/wallets/w-7/transfers?currency=ARS" == first[1]
 
@@ -124,7 +124,7 @@ async def test_a_kept_request_has_the_filter_that_its_operation_requires(start, 
         summary = await client.recover()
 
     assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
-    assert 2 * [f"{URL}/v1/wallets/w-7/transfers?currency=ARS"] == [one.url for one in lost.posts]
+    assert 2 * [f"{URL}/v1/wallets/w-7/transfers?currency=ARS"] == [request.url for request in lost.posts]
 
 
 CHANGES = {
@@ -145,8 +145,8 @@ async def test_recovery_sends_no_other_request_under_a_key(
         await transfer(client)
         read = client.journal.records
 
-        async def changed(*given: object, **more: object) -> list[Record]:
-            return [change(row) for row in await read(*given, **more)]
+        async def changed(*arguments: object, **more: object) -> list[Record]:
+            return [change(row) for row in await read(*arguments, **more)]
 
         monkeypatch.setattr(client.journal, "records", changed)
         summary = await client.recover()
@@ -202,7 +202,7 @@ async def test_a_placeholder_may_stand_in_two_places(start, platform: Platform, 
         summary = await client.recover()
 
     assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
-    assert 2 * [f"{URL}/v1/wallets/w-7/transfers/w-7"] == [one.url for one in platform.posts]
+    assert 2 * [f"{URL}/v1/wallets/w-7/transfers/w-7"] == [request.url for request in platform.posts]
 
 
 @pytest.mark.parametrize("defect", [KeyError, AttributeError, ZeroDivisionError])

@@ -65,11 +65,11 @@ async def test_a_file_that_is_read_only_returns_known_results(shared: Path, reco
     path = shared / "journal.db"
     async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
         _, row = await journal.begin(record(), lease=60)
-        done = await journal.resolve(row.key, DONE, owner=row.owner)
+        resolved = await journal.resolve(row.key, DONE, owner=row.owner)
     with read_only(path):
         async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
-            assert (Action.RETURN, done) == await journal.begin(record(owner="q/1"), lease=60)
-            assert done == await journal.get(row.key)
+            assert (Action.RETURN, resolved) == await journal.begin(record(owner="q/1"), lease=60)
+            assert resolved == await journal.get(row.key)
             with pytest.raises(JournalUnavailable, match="attempt to write a readonly database"):
                 await journal.begin(record("new"), lease=60)
 
@@ -99,7 +99,7 @@ def make_key(name: str) -> str:
 def check(folder: Path, rows: dict[str, Record | None]) -> None:
     """Compare what was told, what is kept, and what took effect."""
     keys = Ledger(folder).keys()
-    told = (
+    outcomes = (
         dict(line.split() for line in (folder / "told").read_text().splitlines()) if (folder / "told").exists() else {}
     )
     assert len(keys) == len(set(keys)), "two effects of one record"
@@ -107,8 +107,8 @@ def check(folder: Path, rows: dict[str, Record | None]) -> None:
         has_effect = make_key(name) in keys
         assert not has_effect or row is not None, "an effect without a record"
         assert row is None or (row.state is RecordState.DONE) == has_effect, f"{name} is kept as {row.state.value}"
-        if name in told:
-            assert (told[name] == "done") == has_effect, f"{name} was told {told[name]}"
+        if name in outcomes:
+            assert (outcomes[name] == "done") == has_effect, f"{name} was told {outcomes[name]}"
 
 
 async def test_a_death_at_any_commit_doubles_and_loses_nothing(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_who_reads_keeps_no_call_of_its_process_waiting(
     await begun
     assert not second.done()
     go_on.release()
-    assert [1, 2] == [len(await one) for one in (first, second)]
+    assert [1, 2] == [len(await reading) for reading in (first, second)]
     await journal.aclose()
 
 
@@ -301,8 +301,8 @@ async def test_what_is_open_is_found_without_what_is_done(
         before = CountingConnection.count
         [row] = await journal.records(OPEN)
         counts.append(CountingConnection.count - before)
-        await asyncio.gather(*(journal.begin(record(f"{number}/{other}"), lease=60) for other in range(500)))
-        keys = [record(f"{number}/{other}").key for other in range(500)]
+        await asyncio.gather(*(journal.begin(record(f"{number}/{index}"), lease=60) for index in range(500)))
+        keys = [record(f"{number}/{index}").key for index in range(500)]
         await asyncio.gather(*(journal.resolve(key, DONE, owner="p/1") for key in keys))
     await journal.aclose()
 
@@ -318,7 +318,7 @@ async def test_what_is_committed_together_fails_alone(path: Path, record: Callab
     time[0] = 60.0
     await journals[1].claim(["77"], owner="q/1", lease=60, keys=[record("lost").key])
 
-    (action, _), lost, kept, *new = await asyncio.gather(
+    (action, _), lost, refused, *new = await asyncio.gather(
         journals[0].begin(record("known", body=b"{}"), lease=60),
         journals[0].resolve(record("lost").key, REFUSED, owner="p/1"),
         journals[0].resolve(record("kept").key, REFUSED, owner="p/1"),
@@ -327,7 +327,7 @@ async def test_what_is_committed_together_fails_alone(path: Path, record: Callab
     rows = {row.name: (row.state, row.owner) for row in await journals[1].records(tuple(RecordState))}
     await asyncio.gather(*(journal.aclose() for journal in journals))
 
-    assert (Action.CONFLICT, "q/1", RecordState.REFUSED) == (action, lost.owner, kept.state)
+    assert (Action.CONFLICT, "q/1", RecordState.REFUSED) == (action, lost.owner, refused.state)
     assert [Action.SEND] * 5 == [action for action, _ in new]
     assert {
         "known": (RecordState.PENDING, "p/1"),
@@ -344,7 +344,7 @@ async def test_text_that_cannot_be_kept_fails_alone(path: Path, record: Callable
     for name in names:
         await journal.begin(record(name), lease=60)
 
-    told = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(
             journal.resolve(record(name).key, structs.replace(REFUSED, reason=reason), owner="p/1")
             for name, reason in zip(names, ("no", "\ud800"), strict=True)
@@ -355,7 +355,7 @@ async def test_text_that_cannot_be_kept_fails_alone(path: Path, record: Callable
     rows = {row.name: row.state for row in await journal.records(tuple(RecordState))}
     await journal.aclose()
 
-    assert isinstance(told[1], JournalUnavailable)
+    assert isinstance(outcomes[1], JournalUnavailable)
     assert {"kept": RecordState.REFUSED, "odd": RecordState.PENDING, "new": RecordState.PENDING} == rows
 
 
@@ -399,13 +399,13 @@ async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Recor
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("journal.db-wal").stat().st_size, limits[1]))
     try:
         big = [record(f"{i}", body=bytes(10_000)) for i in range(5)]
-        rejected = await asyncio.gather(*(journal.begin(one, lease=60) for one in big), return_exceptions=True)
+        rejected = await asyncio.gather(*(journal.begin(large, lease=60) for large in big), return_exceptions=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
 
     assert [JournalUnavailable] * 5 == [type(error) for error in rejected]
-    assert [None] * 5 == [await journal.get(one.key) for one in big]
+    assert [None] * 5 == [await journal.get(large.key) for large in big]
     assert Action.SEND is (await journal.begin(big[0], lease=60))[0]
     await journal.aclose()
 
@@ -414,8 +414,8 @@ async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Rec
     """While another process keeps the file to itself, nothing is begun."""
     journal = SQLiteJournal(path, busy_timeout=0.01)
     await journal.begin(record("first"), lease=60)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(JournalUnavailable, match="database is locked"):
             await journal.begin(record(), lease=60)
 
@@ -484,9 +484,9 @@ async def test_a_file_that_is_gone_is_not_written_to(
             await journal.begin(record(name), lease=60)
         except JournalUnavailable as error:
             unavailable.append(error.reason)
-    other = SQLiteJournal(path)
-    names = [row.name for row in await other.records(tuple(RecordState))]
-    await asyncio.gather(journal.aclose(), other.aclose())
+    second = SQLiteJournal(path)
+    names = [row.name for row in await second.records(tuple(RecordState))]
+    await asyncio.gather(journal.aclose(), second.aclose())
 
     assert [f"{path}: it was removed or replaced while it was in use"] == unavailable
     assert [*["old"] * restored, "second"] == names
@@ -545,17 +545,17 @@ async def test_another_file_is_left_alone(
     path: Path, statements: list[str], reason: str, record: Callable[..., Record]
 ) -> None:
     """The database of another program, or of another version, is rejected and not changed."""
-    with closing(sqlite3.connect(path)) as other:
+    with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
-            other.execute(statement)
+            connection.execute(statement)
     journal = SQLiteJournal(path)
 
     with pytest.raises(JournalUnavailable, match=reason):
         await journal.begin(record(), lease=60)
     await journal.aclose()
 
-    with closing(sqlite3.connect(path)) as other:
-        assert [] == other.execute("SELECT name FROM sqlite_schema WHERE name = 'record'").fetchall()
+    with closing(sqlite3.connect(path)) as connection:
+        assert [] == connection.execute("SELECT name FROM sqlite_schema WHERE name = 'record'").fetchall()
 
 
 NOTES = b"my notes\n" * 100
@@ -630,8 +630,8 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(path: Path, recor
 
     assert (Action.SEND, secret.body) == (action, row.body)
     assert TOKEN not in stored(path)
-    kept = await journal.get(secret.key)
-    assert (None, False) == (kept.body, kept.recoverable)
+    kept_record = await journal.get(secret.key)
+    assert (None, False) == (kept_record.body, kept_record.recoverable)
     assert [] == await journal.claim(["77"], owner="q/1", lease=60, keys=[secret.key])
     action, row = await journal.begin(structs.replace(secret, owner="q/1"), lease=60)
     assert (Action.RESUME, secret.body) == (action, row.body)
@@ -684,8 +684,8 @@ async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record
     [row] = await journal.claim(["77"], owner="r/1", lease=60, keys=[secret.key])
 
     assert TOKEN == row.body
-    for one in (journal, bare):
-        await one.aclose()
+    for store in (journal, bare):
+        await store.aclose()
 
 
 async def test_without_a_checkpoint_the_log_keeps_it(

@@ -69,18 +69,18 @@ def test_other_bytes_are_a_conflict_in_every_state() -> None:
 
 def test_nothing_is_sent_again_but_what_was_not_sent() -> None:
     """A call sends for the first time, or resumes with the kept key, or not at all without a key: nothing else."""
-    found = {
+    actions = {
         (keyed, state): begin_record(record(state=state, keyed=keyed), record("q/1"), now=50.0, lease=60.0)[0]
         for state in RecordState
         for keyed in (True, False)
     }
-    unkeyed = {state for (keyed, state), action in found.items() if action is Action.RESUME and not keyed}
+    unkeyed = {state for (keyed, state), action in actions.items() if action is Action.RESUME and not keyed}
 
     assert {(keyed, RecordState.NOT_SENT) for keyed in (True, False)} == {
-        key for key, action in found.items() if action in {Action.SEND, Action.SEND_AGAIN}
+        key for key, action in actions.items() if action in {Action.SEND, Action.SEND_AGAIN}
     }
     assert {RecordState.DEFERRED} == unkeyed
-    assert OPEN == {state for (keyed, state), action in found.items() if action is Action.RESUME and keyed}
+    assert OPEN == {state for (keyed, state), action in actions.items() if action is Action.RESUME and keyed}
 
 
 @pytest.mark.parametrize("after", RecordState, ids=lambda state: state.value)
@@ -100,14 +100,14 @@ def test_only_the_owner_settles_and_done_wins(state: RecordState, after: RecordS
 def test_a_lost_lease_is_not_refreshed() -> None:
     """Whoever took a row over keeps it: the owner before finds its name gone."""
     row = record(lease_until=100.0)
-    how = {"sellers": ["77"], "owner": "q/1", "lease": 60.0}
+    options = {"sellers": ["77"], "owner": "q/1", "lease": 60.0}
 
-    taken = claim_record(row, now=100.0, **how)
+    claimed = claim_record(row, now=100.0, **options)
 
-    assert (RecordState.SENT, "q/1", 160.0) == (taken.state, taken.owner, taken.lease_until)
-    assert taken == renew_lease(taken, owner="p/1", now=110.0, lease=60.0)
-    assert 170.0 == renew_lease(taken, owner="q/1", now=110.0, lease=60.0).lease_until
-    assert row == claim_record(row, now=99.0, **how)
+    assert (RecordState.SENT, "q/1", 160.0) == (claimed.state, claimed.owner, claimed.lease_until)
+    assert claimed == renew_lease(claimed, owner="p/1", now=110.0, lease=60.0)
+    assert 170.0 == renew_lease(claimed, owner="q/1", now=110.0, lease=60.0).lease_until
+    assert row == claim_record(row, now=99.0, **options)
 
 
 @pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)

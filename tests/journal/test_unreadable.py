@@ -47,7 +47,7 @@ def column(path: Path, key: str, name: str) -> object:
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
-async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+async def table(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
     """A journal, and what damages a column of a row in it."""
     if request.param == "SQLite":
         path = tmp_path / "journal.db"
@@ -71,12 +71,12 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 @pytest.mark.parametrize(("name", "content"), DAMAGES)
 async def test_a_row_that_cannot_be_read_hides_no_other(
-    kept: Kept, record: Callable[..., Record], name: str, content: bytes, caplog
+    table: Kept, record: Callable[..., Record], name: str, content: bytes, caplog
 ) -> None:
     """It is listed by its key, with all that is known of it, and is warned of once."""
-    journal, put = kept
-    for number, one in enumerate(("first", "damaged", "last")):
-        await journal.begin(record(one, begun=100.0 + number), lease=0)
+    journal, put = table
+    for number, label in enumerate(("first", "damaged", "last")):
+        await journal.begin(record(label, begun=100.0 + number), lease=0)
     damaged = record("damaged")
     await put(damaged.key, name, content)
 
@@ -84,18 +84,18 @@ async def test_a_row_that_cannot_be_read_hides_no_other(
         rows = await journal.records([RecordState.PENDING])
 
     assert ["first", damaged.key, "last"] == [row.name for row in rows]
-    found = rows[1]
-    assert found == await journal.get(damaged.key)
-    known = (found.key, found.seller, found.digest, found.begun)
-    assert (damaged.key, "77", damaged.digest, 101.0) == known
-    assert ("unreadable", None, False) == (found.operation, found.body, found.recoverable)
-    assert found.reason.startswith("its row cannot be read: ")
+    damaged_row = rows[1]
+    assert damaged_row == await journal.get(damaged.key)
+    details = (damaged_row.key, damaged_row.seller, damaged_row.digest, damaged_row.begun)
+    assert (damaged.key, "77", damaged.digest, 101.0) == details
+    assert ("unreadable", None, False) == (damaged_row.operation, damaged_row.body, damaged_row.recoverable)
+    assert damaged_row.reason.startswith("its row cannot be read: ")
     assert 1 == caplog.text.count(f"the row of the record {damaged.key} cannot be read")
 
 
-async def test_nothing_is_sent_for_a_row_that_cannot_be_read(kept: Kept, record: Callable[..., Record]) -> None:
+async def test_nothing_is_sent_for_a_row_that_cannot_be_read(table: Kept, record: Callable[..., Record]) -> None:
     """What was to be sent, and until when, is not known; and what nobody can read is not written over."""
-    journal, put = kept
+    journal, put = table
     damaged = record("damaged")
     await journal.begin(damaged, lease=0)
     await put(damaged.key, "fixed", b"")
@@ -113,13 +113,13 @@ async def test_nothing_is_sent_for_a_row_that_cannot_be_read(kept: Kept, record:
     assert (RecordState.ABANDONED, "damaged", damaged.body) == (row.state, row.name, row.body)
 
 
-async def test_a_response_that_cannot_be_read_was_not_kept(kept: Kept, record: Callable[..., Record], caplog) -> None:
+async def test_a_response_that_cannot_be_read_was_not_kept(table: Kept, record: Callable[..., Record], caplog) -> None:
     """The record is done all the same."""
-    journal, put = kept
-    done = record("done")
-    await journal.begin(done, lease=60)
-    await journal.resolve(done.key, Resolution(state=RecordState.DONE), owner="p/1")
-    await put(done.key, "response", b"\xc1")
+    journal, put = table
+    finished = record("done")
+    await journal.begin(finished, lease=60)
+    await journal.resolve(finished.key, Resolution(state=RecordState.DONE), owner="p/1")
+    await put(finished.key, "response", b"\xc1")
 
     [row] = await journal.records([RecordState.DONE])
 

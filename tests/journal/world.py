@@ -83,9 +83,9 @@ class Platform:
         """Take a request and return its status."""
         if self.turned is not None:
             return self.turned  # It does not look the key up, or an effect of this very key is the reason.
-        known = self._keys.get((flight.seller, flight.key))
-        if known is not None and now < known[0] + REMEMBERED:
-            return 200 if known[1] == flight.body else 409
+        remembered = self._keys.get((flight.seller, flight.key))
+        if remembered is not None and now < remembered[0] + REMEMBERED:
+            return 200 if remembered[1] == flight.body else 409
         if self.refuses:
             return 400
         self._keys[flight.seller, flight.key] = now, flight.body
@@ -251,7 +251,7 @@ class World:
         if self.restored and seconds > HOUR:
             return
         self.time += seconds
-        self.flights = [one for one in self.flights if self.time <= one.started + ATTEMPT]
+        self.flights = [flight for flight in self.flights if self.time <= flight.started + ATTEMPT]
 
     def save(self) -> None:
         """Somebody makes a backup of the journal."""
@@ -266,7 +266,7 @@ class World:
             # What callers heard since the backup is not in it, nor what took effect: a call that has sent nothing says
             # so, and cannot know of an earlier one. What stays is that nothing takes effect twice.
             self.said.clear()
-            self.forgotten = {one.fact for one in (*self.platform.effects, *self.flights)}
+            self.forgotten = {effect.fact for effect in (*self.platform.effects, *self.flights)}
 
     def deliver(self) -> None:
         """The oldest request on its way arrives, whether anybody still waits for its response or not."""
@@ -382,22 +382,22 @@ class World:
             self._resume(task, None)
 
     async def _call(self, process: Process, name: str, *, defer: bool) -> None:
-        new, asked = self._request(process, name), process.clock.moment()
+        new, moment = self._request(process, name), process.clock.moment()
         fact = (new.seller, name)
         try:
-            outcome = await self._driver(process, defer=defer).begin(new, asked)
+            outcome = await self._driver(process, defer=defer).begin(new, moment)
         except (InProgress, RecordConflict):
             return
         self._hear(fact, outcome)
 
     async def _recover(self, process: Process) -> None:
         await process.learn_time()
-        asked = process.clock.moment()
+        moment = process.clock.moment()
         owner = f"{process.id}/{next(self._numbers)}"
         keys = tuple(self.rows)
         for row in await WorldJournal(self, process).claim((process.seller,), owner=owner, lease=LEASE, keys=keys):
             try:
-                await self._driver(process).carry_on(row, asked)
+                await self._driver(process).carry_on(row, moment)
             except InProgress:
                 continue
 
@@ -408,9 +408,9 @@ class World:
         for _ in range(2):
             seller = process.seller
             clock = process.clock
-            why = None if call.covers(ATTEMPT, clock.moment()) else await call.renew(ATTEMPT)
-            if why := why or call.why_not(ATTEMPT, seller, clock.moment()):
-                return Resolution(state=_given_up(in_doubt), reason=why, in_flight=in_flight)
+            reason = None if call.covers(ATTEMPT, clock.moment()) else await call.renew(ATTEMPT)
+            if reason := reason or call.why_not(ATTEMPT, seller, clock.moment()):
+                return Resolution(state=_given_up(in_doubt), reason=reason, in_flight=in_flight)
             body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
             heard = await self._fly(process, Flight(fact, seller, row.key, body, self.time))
             if heard == 200:
@@ -436,11 +436,11 @@ class World:
 
     # --- what is promised ---------------------------------------------------------------------------------------------
 
-    def _hear(self, fact: Fact, told: Outcome) -> None:
+    def _hear(self, fact: Fact, outcome: Outcome) -> None:
         """A caller hears what became of its record."""
-        if told.state is RecordState.DONE and not self._effects(fact):
+        if outcome.state is RecordState.DONE and not self._effects(fact):
             self.broken("done without an effect")
-        self.said[fact] = told.state
+        self.said[fact] = outcome.state
 
     def begun(self, record: Record, action: Action) -> None:
         """A caller has begun a record: what it heard before is history, and its time may begin."""
@@ -472,9 +472,9 @@ class World:
                 self.broken("two effects of one record")
             if self.said.get(effect.fact) in _NO_EFFECT and effect.fact not in self.forgotten:
                 self.broken(f"told {self.said[effect.fact].value}, and it took effect")
-        kept = {(row.seller, row.name): row for row in self.rows.values()}
+        rows = {(row.seller, row.name): row for row in self.rows.values()}
         for fact in counts:
-            row = kept.get(fact)
+            row = rows.get(fact)
             if row is None:
                 if not self.restored:
                     self.broken("an effect without a record")
@@ -627,8 +627,8 @@ class WorldJournal:
         def write() -> list[Record]:
             rows = [self.world.rows[key] for key in keys]
             of = {row.seller for row in rows} if self.world.faults.claims_all else sellers
-            how = {"sellers": of, "owner": owner, "now": self._now(), "lease": lease}
-            claimed = {row.key: states.claim_record(row, **how) for row in rows}
+            options = {"sellers": of, "owner": owner, "now": self._now(), "lease": lease}
+            claimed = {row.key: states.claim_record(row, **options) for row in rows}
             self.world.rows.update(claimed)
             return [row for row in claimed.values() if row.owner == owner]
 

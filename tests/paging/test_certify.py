@@ -58,7 +58,7 @@ class Rows:
     def __call__(self, request: Request) -> Response:
         self.offsets.append(int(dict(parse_qsl(urlsplit(request.url).query))["offset"]))
         ids, total = self.pages[min(len(self.offsets), len(self.pages)) - 1]
-        rows = [{"id": one, "date_created": self.dates.get(one, BEGIN.isoformat())} for one in ids]
+        rows = [{"id": row_id, "date_created": self.dates.get(row_id, BEGIN.isoformat())} for row_id in ids]
         is_results = "merchant_orders" not in request.url
         response = {"results": rows, "paging": {"total": total}} if is_results else {"elements": rows, "total": total}
         return Response(200, self.headers, json.dumps(response).encode())
@@ -243,9 +243,9 @@ async def test_rows_of_ones_own_that_are_too_young_certify_nothing(later: dateti
 @pytest.mark.parametrize("pages", [1, 2])
 async def test_rows_of_another_time_certify_nothing(hours: tuple[int, int], pages: int) -> None:
     """Hours 20 to 30 were asked for: a response to another query has as many rows as its total says, too."""
-    made = {hour: (BEGIN + timedelta(hours=hour)).isoformat() for hour in range(*hours)}
-    step = -(-len(made) // pages)
-    rows = Rows(*(([*made][i : i + step], len(made)) for i in range(0, len(made), step)), dates=made)
+    dates = {hour: (BEGIN + timedelta(hours=hour)).isoformat() for hour in range(*hours)}
+    step = -(-len(dates) // pages)
+    rows = Rows(*(([*dates][i : i + step], len(dates)) for i in range(0, len(dates), step)), dates=dates)
     begin, end = (BEGIN + timedelta(hours=hour) for hour in (20, 30))
 
     with pytest.raises(Incomplete, match=r"which was not asked for: .*paymentsdk\.reconcile\.walk") as caught:
@@ -253,8 +253,8 @@ async def test_rows_of_another_time_certify_nothing(hours: tuple[int, int], page
 
     assert 0 == caught.value.resume_point
     # Control: it is their dates that give them away, and nothing else.
-    undated = Rows(([*made], len(made)), dates=dict.fromkeys(made))
-    assert [*made] == [row.id for row in await certified(undated).collect()]
+    undated = Rows(([*dates], len(dates)), dates=dict.fromkeys(dates))
+    assert [*dates] == [row.id for row in await certified(undated).collect()]
 
 
 async def test_rows_of_the_first_and_the_last_millisecond_are_certified() -> None:
@@ -286,11 +286,11 @@ async def test_dates_without_a_zone_may_be_of_any(row: type | None, pages: tuple
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_certified"), [("table-8", False), ("TABLE-7", True), ("table-7", True), ("", True), (None, True)]
+    ("reference", "is_certified"), [("table-8", False), ("TABLE-7", True), ("table-7", True), ("", True), (None, True)]
 )
-async def test_rows_of_another_reference_certify_nothing(shown: str | None, is_certified: bool) -> None:
+async def test_rows_of_another_reference_certify_nothing(reference: str | None, is_certified: bool) -> None:
     """What never changes about a row, and is searched for, has to be what the row shows, if it shows it."""
-    row = {"id": 1, "date_created": BEGIN.isoformat(), "external_reference": shown}
+    row = {"id": 1, "date_created": BEGIN.isoformat(), "external_reference": reference}
     body = json.dumps({"elements": [row], "total": 1}).encode()
     client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(lambda _: Response(200, {}, body)))
     walk = client.merchant_orders.search(certify=True, external_reference="table-7", **WINDOW)
@@ -310,7 +310,7 @@ async def test_searches_without_a_window_are_certified_as_one_page(noun: str) ->
         client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
         return [row.id for row in await getattr(client, noun).search(certify=True).collect()]
 
-    assert ["1", "2"] == [str(one) for one in await walk(Rows((["1", "2"], 2)))]
+    assert ["1", "2"] == [str(row_id) for row_id in await walk(Rows((["1", "2"], 2)))]
     with pytest.raises(Incomplete, match="does not fit on one page"):
         await walk(Rows((["1", "2"], 4), (["3", "4"], 4)))
 
@@ -323,9 +323,9 @@ async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefet
 
     async def lost(seed: int, *, certify: bool) -> int | None:
         platform = drawn(seed, cap=cap)
-        before = {one: row for one, row in snapshot(platform).items() if (row.created or 0) < end}
+        before = {row_id: row for row_id, row in snapshot(platform).items() if (row.created or 0) < end}
         async with client_of(Served(platform)) as client:
-            days = [datetime.fromtimestamp(one / 1_000, UTC) for one in (CREATED.begin - 1, end + 1)]
+            days = [datetime.fromtimestamp(moment / 1_000, UTC) for moment in (CREATED.begin - 1, end + 1)]
             try:
                 rows = await client.merchant_orders.search(
                     date_created_from=days[0], date_created_to=days[1], certify=certify, prefetch=prefetch

@@ -232,12 +232,12 @@ async def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 async def test_progress_is_told_of_each_page(tmp_path, suffix: str):
     """A program can show how far the export is, and look at the rows, which are those that `pages()` gives."""
-    shown: list[Page[Invoice]] = []
+    pages: list[Page[Invoice]] = []
     async with client_of(invoices(25)) as client:
-        await client.invoices.search().export(tmp_path / f"a.{suffix}", progress=shown.append)
+        await client.invoices.search().export(tmp_path / f"a.{suffix}", progress=pages.append)
         expected = [page async for page in client.invoices.search().pages()]
 
-    assert expected == shown
+    assert expected == pages
 
 
 async def test_batches_follow_one_another(tmp_path):
@@ -258,7 +258,7 @@ def test_memory_does_not_grow_with_the_rows(suffix: str):
     peaks = []
     for rows in (11_000, 31_000):
         command = [sys.executable, "-m", "benchmarks.export_memory", suffix, str(rows)]
-        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
-        peaks.append(int(shown.split()[-2]))
+        output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+        peaks.append(int(output.split()[-2]))
 
     assert peaks[1] - peaks[0] < 20

@@ -54,12 +54,12 @@ class Platform:
         if self.before is not None:
             self.before(self, offset)
         rows = self.rows[offset : offset + min(int(query.get("limit", 10)), 10)]
-        found = [{"id": row} for row in rows if self.cap is None or offset < self.cap]
-        total = len(self.rows) if found or self.counts else None
+        elements = [{"id": row} for row in rows if self.cap is None or offset < self.cap]
+        total = len(self.rows) if elements or self.counts else None
         if self.next_offset:
-            body: dict[str, object] = {"elements": found, "next_offset": offset + len(found), "total": total}
+            body: dict[str, object] = {"elements": elements, "next_offset": offset + len(elements), "total": total}
         else:
-            body = {"results": found, "paging": {"offset": offset, "limit": 10, "total": total}}
+            body = {"results": elements, "paging": {"offset": offset, "limit": 10, "total": total}}
         return Response(200, {}, json.dumps(body).encode())
 
     def search(self, *, prefetch: int = 1, start: int | None = None, overlap: int = 0) -> Pager:
@@ -71,16 +71,16 @@ class Platform:
 
 async def walked(pager: Pager) -> tuple[list[int], PaymentsError | None]:
     """Walk to the end, and return the ids of the rows and the error, if one ended the walk."""
-    seen: list[int] = []
+    ids: list[int] = []
     try:
         async for page in pager.pages():
-            seen += [int(row.id) for row in page.items]
+            ids += [int(row.id) for row in page.items]
     except PaymentsError as error:
-        return seen, error
-    return seen, None
+        return ids, error
+    return ids, None
 
 
-def never(self: object, offset: int, known: int | None) -> None:
+def never(self: object, offset: int, total: int | None) -> None:
     """Take every empty page for the end."""
 
 
@@ -96,9 +96,9 @@ CONTROL = pytest.mark.control("paymentsdk._paging.cursor.PageSummary.missing", n
 @AHEAD
 async def test_an_empty_page_before_its_total_ends_no_walk(next_offset: bool, prefetch: int) -> None:
     """All rows before the empty page come; then the error says how many, of how many, and where to go on."""
-    seen, error = await walked(Platform(95, cap=40, next_offset=next_offset).search(prefetch=prefetch))
+    ids, error = await walked(Platform(95, cap=40, next_offset=next_offset).search(prefetch=prefetch))
 
-    assert list(range(1, 41)) == seen
+    assert list(range(1, 41)) == ids
     assert isinstance(error, Incomplete)
     assert (40, 95, 40, 95) == (error.seen, error.total, error.resume_point, error.resume_point.total)
     assert ("merchant_orders.search" if next_offset else "invoices.search") == error.operation
@@ -107,7 +107,7 @@ async def test_an_empty_page_before_its_total_ends_no_walk(next_offset: bool, pr
 @CONTROL
 @pytest.mark.control(
     "paymentsdk._paging.cursor.PageSummary.missing",
-    around=lambda missing: lambda self, offset, known: missing(self, offset, None),
+    around=lambda missing: lambda self, offset, total: missing(self, offset, None),
 )
 @pytest.mark.parametrize("noun", ["merchant_orders", "invoices", "plans"])
 @AHEAD
@@ -116,9 +116,9 @@ async def test_an_empty_page_without_a_total_is_measured_by_the_last_one(noun: s
     platform = Platform(95, cap=40, counts=False, next_offset=noun == "merchant_orders")
     client = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(platform))
 
-    seen, error = await walked(getattr(client, noun).search(prefetch=prefetch))
+    ids, error = await walked(getattr(client, noun).search(prefetch=prefetch))
 
-    assert list(range(1, 41)) == seen
+    assert list(range(1, 41)) == ids
     assert isinstance(error, Incomplete)
     assert (40, 95, 40, 95) == (error.seen, error.total, error.resume_point, error.resume_point.total)
 
@@ -168,13 +168,13 @@ async def test_a_search_whose_first_page_is_empty_is_not_an_empty_search(next_of
 async def test_a_walk_goes_on_from_where_it_ended(next_offset: bool, prefetch: int) -> None:
     """Once the platform gives the rows, a walk from the resume point has all of them, and none is lost between."""
     platform = Platform(95, cap=40, next_offset=next_offset)
-    seen, error = await walked(platform.search(prefetch=prefetch))
+    ids, error = await walked(platform.search(prefetch=prefetch))
     assert isinstance(error, Incomplete)
     platform.cap = None
 
-    rest, error = await walked(platform.search(prefetch=prefetch, start=error.resume_point))
+    remaining, error = await walked(platform.search(prefetch=prefetch, start=error.resume_point))
 
-    assert (list(range(1, 96)), None) == (seen + rest, error)
+    assert (list(range(1, 96)), None) == (ids + remaining, error)
 
 
 @CONTROL
@@ -193,10 +193,10 @@ async def test_a_resume_point_counts_from_the_total_of_the_empty_page(next_offse
 
     platform.cap, platform.before = None, None
     platform.rows = platform.rows[2:]
-    rest, error = await walked(platform.search(start=error.resume_point))
+    remaining, error = await walked(platform.search(start=error.resume_point))
 
     assert None is error
-    assert set(range(41, 99)) <= set(rest)
+    assert set(range(41, 99)) <= set(remaining)
 
 
 @CONTROL
@@ -225,9 +225,9 @@ async def test_a_search_that_grows_while_it_is_walked_is_whole(next_offset: bool
 
     platform = Platform(30, next_offset=next_offset, before=grow)
 
-    seen, error = await walked(platform.search(prefetch=prefetch))
+    ids, error = await walked(platform.search(prefetch=prefetch))
 
-    assert (list(range(1, len(seen) + 1)), None) == (seen, error)
+    assert (list(range(1, len(ids) + 1)), None) == (ids, error)
 
 
 @SHAPES
@@ -241,10 +241,10 @@ async def test_a_search_that_shrinks_while_it_is_walked_is_whole(next_offset: bo
 
     platform = Platform(45, next_offset=next_offset, before=shrink)
 
-    seen, error = await walked(platform.search(prefetch=prefetch))
+    ids, error = await walked(platform.search(prefetch=prefetch))
 
     assert None is error
-    assert set(platform.rows) <= set(seen)
+    assert set(platform.rows) <= set(ids)
 
 
 @SHAPES
@@ -254,9 +254,9 @@ async def test_an_empty_page_at_the_end_is_the_end(
     next_offset: bool, counts: bool, rows: int, start: int | None
 ) -> None:
     """A search that finds nothing, or nothing more, is whole."""
-    seen, error = await walked(Platform(rows, next_offset=next_offset, counts=counts).search(start=start))
+    ids, error = await walked(Platform(rows, next_offset=next_offset, counts=counts).search(start=start))
 
-    assert (max(0, rows - (start or 0)), None) == (len(seen), error)
+    assert (max(0, rows - (start or 0)), None) == (len(ids), error)
 
 
 async def test_a_platform_that_says_no_total_is_walked_to_its_empty_page() -> None:
@@ -281,9 +281,9 @@ def test_the_error_travels(twin: Callable[[Incomplete], Incomplete]) -> None:
     error = Incomplete(40, 95, ResumePoint(40, 95))
     error.operation = "invoices.search"
 
-    other = twin(error)
+    restored = twin(error)
 
-    assert (40, 95, 40, 95) == (other.seen, other.total, other.resume_point, other.resume_point.total)
-    assert (str(error), "invoices.search") == (str(other), other.operation)
-    assert paymentsdk.Incomplete is type(other)
-    assert not isinstance(other, paymentsdk.PaginationStalled)
+    assert (40, 95, 40, 95) == (restored.seen, restored.total, restored.resume_point, restored.resume_point.total)
+    assert (str(error), "invoices.search") == (str(restored), restored.operation)
+    assert paymentsdk.Incomplete is type(restored)
+    assert not isinstance(restored, paymentsdk.PaginationStalled)

@@ -79,10 +79,10 @@ async def test_a_walk_goes_on_as_the_seller_of_the_pages_before(
     """The rows of another would stand among those of the first: the walk ends, and says where another can go on."""
     platform = Platform(*tokens, end, renewed=BOB)
 
-    seen, error = await ids_until_it_fails(platform.search(prefetch))
+    walked, error = await ids_until_it_fails(platform.search(prefetch))
 
     assert isinstance(error, RequestInvalid)
-    assert list(range(error.resume_point)) == seen
+    assert list(range(error.resume_point)) == walked
     assert "access_token: belongs to another seller than the token before" == str(error)
     assert {*tokens} == {*platform.asked_with}
 

@@ -210,16 +210,16 @@ async def test_without_a_total_the_end_is_an_empty_page() -> None:
 
 
 @pytest.mark.control("paymentsdk._paging.sequence.PageSequence.missing", lambda *_: None)
-@pytest.mark.parametrize("rest", [0, 1])
-async def test_a_page_that_lacks_rows_ends_the_walk_loudly(rest: int) -> None:
+@pytest.mark.parametrize("remaining", [0, 1])
+async def test_a_page_that_lacks_rows_ends_the_walk_loudly(remaining: int) -> None:
     """A short page, or an empty one, in the middle, where a total says that rows are missing."""
     server = Server(9)
-    server.change = lambda count, page: {**page, "rows": page["rows"][:rest]} if count == 2 else page
+    server.change = lambda count, page: {**page, "rows": page["rows"][:remaining]} if count == 2 else page
 
     with pytest.raises(Incomplete, match="no page follows") as caught:
         await server.ids()
     assert 9 == caught.value.total
-    assert ("4" if rest else "2") == str(caught.value.resume_point)
+    assert ("4" if remaining else "2") == str(caught.value.resume_point)
 
 
 @pytest.mark.control("paymentsdk._paging.sequence.NumberedPage.advance", onward)

@@ -90,8 +90,8 @@ class Harness(RuleBasedStateMachine):
         self.loop.close()
         shutil.rmtree(self.directory)
 
-    def run(self, what):
-        return self.loop.run_until_complete(what)
+    def run(self, coroutine):
+        return self.loop.run_until_complete(coroutine)
 
     @property
     def client(self):

@@ -72,7 +72,7 @@ class Order:
 
     @property
     def in_progress(self) -> bool:
-        return any(one.status == "processing" for one in self.refunds)
+        return any(refund.status == "processing" for refund in self.refunds)
 
 
 @dataclass
@@ -142,7 +142,7 @@ class Remembered:
 @dataclass
 class Model:
     now: datetime
-    policies: dict[str, Any] = field(default_factory=lambda: {name: some[0] for name, some in POLICIES.items()})
+    policies: dict[str, Any] = field(default_factory=lambda: {name: choices[0] for name, choices in POLICIES.items()})
     orders: dict[str, Order] = field(default_factory=dict)
     sales: list[Sale] = field(default_factory=list)
     preferences: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -157,17 +157,17 @@ class Model:
     #: One line for each effect: when, what, to which thing, how much, for which key.
     ledger: list[tuple[datetime, str, str, Decimal, str | None]] = field(default_factory=list)
 
-    def enter(self, kind: str, thing: str, amount: Decimal = ZERO, key: str | None = None) -> None:
-        self.ledger.append((self.now, kind, thing, amount, key))
+    def enter(self, kind: str, subject: str, amount: Decimal = ZERO, key: str | None = None) -> None:
+        self.ledger.append((self.now, kind, subject, amount, key))
 
-    def schedule(self, at: datetime, kind: str, thing: str) -> None:
+    def schedule(self, at: datetime, kind: str, subject: str) -> None:
         self.scheduled += 1
-        heapq.heappush(self.due, (at, self.scheduled, kind, thing))
+        heapq.heappush(self.due, (at, self.scheduled, kind, subject))
 
     def remembered(self, key: str) -> Remembered | None:
         """What *key* went with in the last 24 hours."""
-        one = self.keys.get(key)
-        return one if one and one.at > self.now - timedelta(hours=24) else None
+        call = self.keys.get(key)
+        return call if call and call.at > self.now - timedelta(hours=24) else None
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Model:
         """An approved payment is the discounted total of its method; a rejected one leaves no trace."""
         if outcome == "approved":
             entries = order.body.get("discounts", {}).get("payment_methods", ())
-            totals = {one["type"]: one["new_total_amount"] for one in entries}
+            totals = {entry["type"]: entry["new_total_amount"] for entry in entries}
             order.method, order.discounted = method, method in totals
             order.paid = Decimal(totals.get(method, order.body["total_amount"]))
             self.move(order, "processed", "accredited", "processed", "accredited")
@@ -254,7 +254,9 @@ class Model:
         waits = sale is None or (sale.status != "closed" and sale.payments[-1:] != ["in_process"])
         if waits and body.get("expires") and self.now >= body["expiration_date_to"]:
             return "preference_expired"
-        if method in [one["id"] for one in body.get("payment_methods", {}).get("excluded_payment_types", ())]:
+        if method in [
+            method_type["id"] for method_type in body.get("payment_methods", {}).get("excluded_payment_types", ())
+        ]:
             return "bad_request"
         return "already_paid" if method and sale and sale.status == "closed" else None
 
@@ -301,9 +303,9 @@ class Model:
         return f"invoice.{invoice.status}"
 
     def unsubscribe(self, subscription_id: str) -> None:
-        for one in self.invoices:
-            if one.subscription == subscription_id and one.summarized == "pending":
-                one.status, one.summarized, one.updated = "canceled", "done", self.now
+        for invoice in self.invoices:
+            if invoice.subscription == subscription_id and invoice.summarized == "pending":
+                invoice.status, invoice.summarized, invoice.updated = "canceled", "done", self.now
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -311,21 +313,21 @@ class Model:
         """Do what is due, each thing at its moment, and say what happened; *new_invoice* names the next of its kind."""
         happened = []
         while self.due and self.due[0][0] <= until:
-            self.now, _, kind, thing = heapq.heappop(self.due)
-            said = None
-            if kind == "order.expire" and self.orders[thing].status == "created":
-                self.move(self.orders[thing], "expired", "expired", "expired", "expired")
-                self.enter("order_expired", thing)
-                said = "order.expired"
+            self.now, _, kind, subject = heapq.heappop(self.due)
+            event = None
+            if kind == "order.expire" and self.orders[subject].status == "created":
+                self.move(self.orders[subject], "expired", "expired", "expired", "expired")
+                self.enter("order_expired", subject)
+                event = "order.expired"
             elif kind == "refund.settle":
-                said = self.settle_refund(self.orders[thing])
+                event = self.settle_refund(self.orders[subject])
             elif kind == "invoice.collect":
-                invoice = next(one for one in self.invoices if str(one.id) == thing)
-                said = self.collect(invoice)
-                if said and invoice.attempts == 1:
+                invoice = next(candidate for candidate in self.invoices if str(candidate.id) == subject)
+                event = self.collect(invoice)
+                if event and invoice.attempts == 1:
                     self.issue(self.subscriptions[invoice.subscription], new_invoice(invoice.subscription))
-            if said:
-                happened.append((self.now, said, thing))
+            if event:
+                happened.append((self.now, event, subject))
         self.now = until
         return happened
 

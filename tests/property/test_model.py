@@ -52,7 +52,7 @@ def order_bodies(draw):
         "expiration_time": st.sampled_from(["PT30S", "PT1H", "PT3600H"]),
         "description": st.just("Zwei Kaffee"),
         "items": st.sampled_from(CODES).map(lambda code: [{**item, "external_code": code}]),
-        "discounts": st.lists(reduced, min_size=1, max_size=2, unique_by=lambda one: one["type"]).map(
+        "discounts": st.lists(reduced, min_size=1, max_size=2, unique_by=lambda discount: discount["type"]).map(
             lambda entries: {"payment_methods": entries}
         ),
         "config": st.sampled_from(["static", "dynamic", "hybrid"]).map(
@@ -115,7 +115,7 @@ class Machine(Harness):
         outcome=st.sampled_from(["approved", "approved", "rejected", "in_review"]),
     )
     def pay_order(self, data, method, outcome):
-        self.pay(self.an_order(data, lambda one: one.status == "created"), method, outcome)
+        self.pay(self.an_order(data, lambda candidate: candidate.status == "created"), method, outcome)
 
     def pay(self, order, method, outcome):
         model = self.model
@@ -136,7 +136,10 @@ class Machine(Harness):
 
     @rule(data=st.data(), fault=faults)
     def cancel_order(self, data, fault):
-        order, model = self.an_order(data, lambda one: one.left or one.status == "created"), self.model
+        order, model = (
+            self.an_order(data, lambda candidate: candidate.left or candidate.status == "created"),
+            self.model,
+        )
 
         def effect(response, key):
             model.cancel_order(order, key)
@@ -149,7 +152,7 @@ class Machine(Harness):
     @precondition(lambda self: any(order.paid for order in self.model.orders.values()))
     @rule(data=st.data(), fault=faults, amount=st.none() | st.just("half") | amounts)
     def refund_order(self, data, fault, amount):
-        order, model = self.an_order(data, lambda one: one.left), self.model
+        order, model = self.an_order(data, lambda candidate: candidate.left), self.model
         part = body = None
         if amount is not None:
             half = max((order.left / 2).quantize(Decimal("0.01")), Decimal("0.01"))
@@ -158,9 +161,9 @@ class Machine(Harness):
             body = {"transactions": [{"id": part[0], "amount": str(part[1])}]}
 
         def effect(response, key):
-            made = response["transactions"]["refunds"][-1]
-            model.refund_order(order, part[1] if part else order.left, made["id"], key)
-            assert (order.refunds[-1].amount, order.refunds[-1].status) == (Decimal(made["amount"]), made["status"])
+            refund = response["transactions"]["refunds"][-1]
+            model.refund_order(order, part[1] if part else order.left, refund["id"], key)
+            assert (order.refunds[-1].amount, order.refunds[-1].status) == (Decimal(refund["amount"]), refund["status"])
             assert (order.status, order.detail) == (response["status"], response["status_detail"])
             if model.policies["refund_response"] == "full":
                 self.check_order(order, response)
@@ -179,16 +182,16 @@ class Machine(Harness):
             self.check_order(order, json.loads(response.raw))
         assert before == self.everything()
 
-    def check_order(self, order, shown):
+    def check_order(self, order, answer):
         body = {"expiration_time": "PT15M"} | order.body
         for name in ("external_reference", "total_amount", "description", "expiration_time", "items", "discounts"):
-            assert body.get(name) == shown.get(name)
+            assert body.get(name) == answer.get(name)
         mode = body.get("config", {}).get("qr", {}).get("mode", "static")
-        assert ("type_response" in shown) == (mode != "static")
-        assert (order.status, order.detail) == (shown["status"], shown["status_detail"])
+        assert ("type_response" in answer) == (mode != "static")
+        assert (order.status, order.detail) == (answer["status"], answer["status_detail"])
         for moment, name in ((order.made, "created_date"), (order.updated, "last_updated_date")):
-            assert timedelta(0) <= moment - datetime.fromisoformat(shown[name]) < timedelta(milliseconds=1)
-        (payment,) = shown["transactions"]["payments"]
+            assert timedelta(0) <= moment - datetime.fromisoformat(answer[name]) < timedelta(milliseconds=1)
+        (payment,) = answer["transactions"]["payments"]
         assert (order.payment_id, body["total_amount"], *order.payment) == tuple(
             payment[name] for name in ("id", "amount", "status", "status_detail")
         )
@@ -198,9 +201,9 @@ class Machine(Harness):
         )
         assert order.method == payment.get("payment_method", {}).get("type")
         assert ({"type": order.method} if order.discounted else None) == payment.get("discounts")
-        refunds = shown["transactions"].get("refunds", ())
-        assert [(one.id, order.payment_id, one.amount, one.status) for one in order.refunds] == [
-            (one["id"], one["transaction_id"], Decimal(one["amount"]), one["status"]) for one in refunds
+        refunds = answer["transactions"].get("refunds", ())
+        assert [(refund.id, order.payment_id, refund.amount, refund.status) for refund in order.refunds] == [
+            (refund["id"], refund["transaction_id"], Decimal(refund["amount"]), refund["status"]) for refund in refunds
         ]
 
     # --- preferences and merchant orders ------------------------------------------------------------------------------
@@ -224,9 +227,11 @@ class Machine(Harness):
         name = data.draw(st.sampled_from(list(model.preferences)))
         code = model.preference_refusal(name, method)
         if method is None:
-            shown = self.act(code, lambda: self.buyer.open_checkout(name)[1].merchant_order)
+            merchant_order = self.act(code, lambda: self.buyer.open_checkout(name)[1].merchant_order)
         else:
-            shown = self.act(code, lambda: self.buyer.pay_preference(name, payment_method=method, outcome=outcome))
+            merchant_order = self.act(
+                code, lambda: self.buyer.pay_preference(name, payment_method=method, outcome=outcome)
+            )
         if code:
             return
         body, sale = model.preferences[name], model.sale_of(name)
@@ -235,27 +240,27 @@ class Machine(Harness):
             shipments = body.get("shipments", {"free_shipping": True})
             shipping = ZERO if shipments["free_shipping"] else shipments["cost"]
             codes = [item["id"] for item in body["items"]]
-            sale = Sale(shown.id, name, name, body.get("external_reference"), codes, total, shipping, now, now)
+            sale = Sale(merchant_order.id, name, name, body.get("external_reference"), codes, total, shipping, now, now)
             model.sales.append(sale)
         if method is not None:
             undecided = "rejected" if body.get("binary_mode") else "in_process"
             model.pay_sale(sale, undecided if outcome == "in_review" else outcome, self.buyer.payer_id)
             if outcome == "approved":
                 model.enter("payment", name, sale.paid)
-        self.check_sale(sale, shown)
+        self.check_sale(sale, merchant_order)
 
     @precondition(lambda self: self.model.sales)
     @rule(data=st.data(), amount=st.none() | amounts)
     def refund_sale(self, data, amount):
         sale = data.draw(st.sampled_from(self.model.sales))
-        left = sale.paid - sale.refunded
-        back = left if amount is None else Decimal(amount)
-        code = "not_found" if sale.preference is None else None if ZERO < back <= left else "refund_amount_exceeds"
-        shown = self.act(code, lambda: self.buyer.refund_merchant_order(sale.id, amount and back))
+        remaining = sale.paid - sale.refunded
+        back = remaining if amount is None else Decimal(amount)
+        code = "not_found" if sale.preference is None else None if ZERO < back <= remaining else "refund_amount_exceeds"
+        merchant_order = self.act(code, lambda: self.buyer.refund_merchant_order(sale.id, amount and back))
         if code is None:
             self.model.enter("refund", sale.source, -back)
             self.model.revert(sale.source, back)
-            self.check_sale(sale, shown)
+            self.check_sale(sale, merchant_order)
 
     @rule(data=st.data(), page_size=page_sizes, prefetch=st.integers(1, 3))
     def search_sales(self, data, page_size, prefetch):
@@ -279,7 +284,7 @@ class Machine(Harness):
                 },
             )
         )
-        found = [
+        expected = [
             sale
             for sale in model.sales
             if within(model.now - timedelta(days=90), sale.made, model.now + MOMENT)
@@ -290,25 +295,36 @@ class Machine(Harness):
             and filters.get("external_reference", sale.reference) == sale.reference
             and ("items" not in filters or filters["items"] in sale.items)
         ]
-        found.sort(key=lambda sale: sale.made)
+        expected.sort(key=lambda sale: sale.made)
         if model.policies["search_order"] == "newest":
-            found.reverse()
+            expected.reverse()
         pager = self.client.merchant_orders.search(page_size=page_size, prefetch=prefetch, **filters)
-        shown = self.walk(pager, page_size, len(found))
-        assert [sale.id for sale in found] == [one.id for one in shown]
-        for sale, one in zip(found, shown, strict=True):
-            self.check_sale(sale, one)
+        rows = self.walk(pager, page_size, len(expected))
+        assert [sale.id for sale in expected] == [order.id for order in rows]
+        for sale, row in zip(expected, rows, strict=True):
+            self.check_sale(sale, row)
 
-    def check_sale(self, sale, shown):
-        assert (sale.id, sale.status, sale.state) == (shown.id, shown.status, shown.order_status)
-        assert (sale.preference, sale.reference) == (shown.preference_id, shown.external_reference)
-        assert (sale.made, sale.updated) == (shown.date_created, shown.last_updated)
-        assert (sale.total, sale.shipping) == (shown.total_amount, shown.shipping_cost)
-        assert (sale.paid, sale.refunded) == (shown.paid_amount, shown.refunded_amount)
-        assert sale.payments == [one.status for one in shown.payments]
-        assert sale.payer == (shown.payer and shown.payer.id)
-        had = [one.total_paid_amount for one in shown.payments if one.status in {"approved", "refunded"}]
-        assert (sale.paid, sale.refunded) == (sum(had), sum(one.amount_refunded for one in shown.payments))
+    def check_sale(self, sale, merchant_order):
+        assert (sale.id, sale.status, sale.state) == (
+            merchant_order.id,
+            merchant_order.status,
+            merchant_order.order_status,
+        )
+        assert (sale.preference, sale.reference) == (merchant_order.preference_id, merchant_order.external_reference)
+        assert (sale.made, sale.updated) == (merchant_order.date_created, merchant_order.last_updated)
+        assert (sale.total, sale.shipping) == (merchant_order.total_amount, merchant_order.shipping_cost)
+        assert (sale.paid, sale.refunded) == (merchant_order.paid_amount, merchant_order.refunded_amount)
+        assert sale.payments == [payment.status for payment in merchant_order.payments]
+        assert sale.payer == (merchant_order.payer and merchant_order.payer.id)
+        had = [
+            payment.total_paid_amount
+            for payment in merchant_order.payments
+            if payment.status in {"approved", "refunded"}
+        ]
+        assert (sale.paid, sale.refunded) == (
+            sum(had),
+            sum(payment.amount_refunded for payment in merchant_order.payments),
+        )
 
     # --- other writes -------------------------------------------------------------------------------------------------
 
@@ -324,9 +340,9 @@ class Machine(Harness):
         def effect(response, key):
             (part,) = response["payments"]
             assert (charged, charge) == (part["transaction_amount"], response["wallet_payment"])
-            taken = token == "wallet" and capture
+            is_charged = token == "wallet" and capture
             kind = {"wallet": "" if capture else "_authorized", "reject-1": "_rejected", "pending-1": "_pending"}[token]
-            self.model.enter(f"wallet_payment{kind}", str(response["id"]), charged if taken else ZERO, key)
+            self.model.enter(f"wallet_payment{kind}", str(response["id"]), charged if is_charged else ZERO, key)
 
         rejection = "bad_request" if charged < 0 else None
         key = self.old_key(data)
@@ -337,8 +353,8 @@ class Machine(Harness):
     def send_again(self, data, fault):
         """The same request with the same key has its saved response."""
         key = data.draw(st.sampled_from(sorted(self.model.keys)))
-        if one := self.model.remembered(key):
-            self.write(one.operation, one.body, fault=fault, key=key, rejection=None, **one.path)
+        if call := self.model.remembered(key):
+            self.write(call.operation, call.body, fault=fault, key=key, rejection=None, **call.path)
 
     @rule(email=st.sampled_from(["ana@example.com", "Ana@example.com", "bo@example.com"]), fault=faults)
     def create_customer(self, email, fault):
@@ -379,16 +395,16 @@ class Machine(Harness):
 
     @rule(rejections=st.sampled_from([0, 1, 4, -1]))
     def subscribe(self, rejections):
-        made = self.buyer.subscribe(rejections=rejections)
-        subscription = self.model.subscriptions[made.id] = Subscription(made.id, self.model.now, rejections)
-        self.model.issue(subscription, self.new_invoice(made.id))
+        created = self.buyer.subscribe(rejections=rejections)
+        subscription = self.model.subscriptions[created.id] = Subscription(created.id, self.model.now, rejections)
+        self.model.issue(subscription, self.new_invoice(created.id))
         self.fell_due(self.sandbox.platform.run_due())
 
     def new_invoice(self, subscription):
         """The oldest invoice of a subscription that the model does not know yet."""
-        known = {one.id for one in self.model.invoices}
+        known_ids = {invoice.id for invoice in self.model.invoices}
         rows = self.sandbox.platform.store.find(INVOICES, None, [("preapproval_id", "=", subscription)])
-        return next(row.invoice.id for row in rows if row.invoice.id not in known)
+        return next(row.invoice.id for row in rows if row.invoice.id not in known_ids)
 
     @rule(data=st.data())
     def unsubscribe(self, data):
@@ -399,27 +415,36 @@ class Machine(Harness):
     @rule(data=st.data(), page_size=page_sizes, prefetch=st.integers(1, 3))
     def search_invoices(self, data, page_size, prefetch):
         name = data.draw(st.none() | st.sampled_from(list(self.model.subscriptions)))
-        found = [one for one in self.model.invoices if name in (None, one.subscription)]
+        expected = [invoice for invoice in self.model.invoices if name in (None, invoice.subscription)]
         if self.model.policies["search_order"] == "newest":
-            found.reverse()
+            expected.reverse()
         filters = {} if name is None else {"preapproval_id": name}
         pager = self.client.invoices.search(page_size=page_size, prefetch=prefetch, **filters)
-        shown = self.walk(pager, page_size, len(found))
+        rows = self.walk(pager, page_size, len(expected))
         assert [
-            (one.id, one.subscription, MONTHLY, one.status, one.summarized, one.attempts, one.payment, one.updated)
-            for one in found
+            (
+                invoice.id,
+                invoice.subscription,
+                MONTHLY,
+                invoice.status,
+                invoice.summarized,
+                invoice.attempts,
+                invoice.payment,
+                invoice.updated,
+            )
+            for invoice in expected
         ] == [
             (
-                one.id,
-                one.preapproval_id,
-                one.transaction_amount,
-                one.status,
-                one.summarized,
-                one.retry_attempt,
-                one.payment and one.payment.status,
-                one.last_modified,
+                row.id,
+                row.preapproval_id,
+                row.transaction_amount,
+                row.status,
+                row.summarized,
+                row.retry_attempt,
+                row.payment and row.payment.status,
+                row.last_modified,
             )
-            for one in shown
+            for row in rows
         ]
 
     # --- time, switches, and starts -----------------------------------------------------------------------------------
@@ -435,21 +460,25 @@ class Machine(Harness):
 
     def fell_due(self, happened, until=None):
         foretold = self.model.fall_due(until or self.model.now, self.new_invoice)
-        assert foretold == [(one.at, one.kind, one.id) for one in happened]
+        assert foretold == [(event.at, event.kind, event.id) for event in happened]
 
-    @rule(changes=st.fixed_dictionaries({}, optional={name: st.sampled_from(some) for name, some in POLICIES.items()}))
+    @rule(
+        changes=st.fixed_dictionaries(
+            {}, optional={name: st.sampled_from(choices) for name, choices in POLICIES.items()}
+        )
+    )
     def change_policies(self, changes):
         self.sandbox.platform.change_policies(changes)
         self.model.policies |= changes
 
-    @rule(what=st.sampled_from(["start anew", "remember", "go back"]))
-    def turn_the_page(self, what):
+    @rule(action=st.sampled_from(["start anew", "remember", "go back"]))
+    def turn_the_page(self, action):
         """The file holds everything through a start, and a snapshot until then."""
-        if what == "start anew":
+        if action == "start anew":
             self.stop()
             self.start()
             self.kept = None
-        elif what == "remember":
+        elif action == "remember":
             self.sandbox.platform.snapshot()
             self.kept = deepcopy(self.model)
         elif self.kept:
@@ -460,21 +489,24 @@ class Machine(Harness):
 
     @invariant()
     def each_effect_is_in_the_ledger_once(self):
-        lines = [(one.at, one.kind, one.order_id, one.amount, one.idempotency_key) for one in self.sandbox.ledger()]
+        lines = [
+            (entry.at, entry.kind, entry.order_id, entry.amount, entry.idempotency_key)
+            for entry in self.sandbox.ledger()
+        ]
         assert self.model.ledger == lines
 
     @invariant()
     def no_more_goes_back_than_was_paid(self):
         sums = {}
-        for one in self.sandbox.ledger():
-            sums[one.order_id] = sums.get(one.order_id, ZERO) + one.amount
-            assert sums[one.order_id] >= 0, one
+        for entry in self.sandbox.ledger():
+            sums[entry.order_id] = sums.get(entry.order_id, ZERO) + entry.amount
+            assert sums[entry.order_id] >= 0, entry
 
     @invariant()
     def what_went_back_is_seen_in_the_merchant_order(self):
         back = {}
-        for one in self.sandbox.ledger():
-            back[one.order_id] = back.get(one.order_id, ZERO) - min(one.amount, ZERO)
+        for entry in self.sandbox.ledger():
+            back[entry.order_id] = back.get(entry.order_id, ZERO) - min(entry.amount, ZERO)
         for record in self.sandbox.platform.store.find(MERCHANT_ORDERS, None):
             assert back.get(record.source, ZERO) == record.merchant_order.refunded_amount
 

@@ -38,8 +38,8 @@ class Walked:
         """The rows of all windows."""
         return [
             self.rows[place].id
-            for window, found in self.whole.items()
-            for place in found.places
+            for window, window_rows in self.whole.items()
+            for place in window_rows.places
             if keeps(window, self.rows[place].created)
         ]
 
@@ -74,7 +74,7 @@ def walk(
     assert walked.grain is not None, "the date filter could not be proved"
     rules = structs.replace(rules, grain=walked.grain)
     if not keeps_young:
-        walked.whole = {w: found for w, found in walked.whole.items() if w.is_settled(rules, found.at)}
+        walked.whole = {w: proved for w, proved in walked.whole.items() if w.is_settled(rules, proved.at)}
     walked.doubtful = {}
     stack = remaining(created, walked.whole)
     while stack:
@@ -87,26 +87,26 @@ def walk(
             return [fetch(platform, begin, end, offset, walked.rows) for offset in offsets]
 
         try:
-            found = at_once(Examination(window, rules, ask).verdict())
+            verdict = at_once(Examination(window, rules, ask).verdict())
         except KilledError:
             return walked
-        if found.pieces:
-            stack.extend(found.pieces)
-        elif found.reason is None or accepts:
-            walked.whole[window] = found
+        if verdict.pieces:
+            stack.extend(verdict.pieces)
+        elif verdict.reason is None or accepts:
+            walked.whole[window] = verdict
         else:
-            walked.doubtful[window] = found
+            walked.doubtful[window] = verdict
     return walked
 
 
-def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]) -> Snapshot | None:
-    """One page, whose rows are added to those that were *kept*."""
-    shown = platform.show(begin, end, offset, None)
-    if shown is None:
+def fetch(platform: Platform, begin: int, end: int, offset: int, collected: list[Row]) -> Snapshot | None:
+    """One page, whose rows are added to those that were *collected*."""
+    answer = platform.show(begin, end, offset, None)
+    if answer is None:
         return None
-    rows, total = shown
-    kept += rows
-    ids, places = tuple(str(row.id) for row in rows), range(len(kept) - len(rows), len(kept))
+    rows, total = answer
+    collected += rows
+    ids, places = tuple(str(row.id) for row in rows), range(len(collected) - len(rows), len(collected))
     dates = [row.created for row in rows if row.created is not None]
     span = (min(dates), max(dates)) if dates else None
     return Snapshot(ids=ids, places=places, total=total, now=platform.now, received=len(rows), span=span)
@@ -115,8 +115,8 @@ def fetch(platform: Platform, begin: int, end: int, offset: int, kept: list[Row]
 def prove_on(platform: Platform) -> int | None:
     """Prove the date filter on rows of *platform*."""
 
-    async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
-        return [finds(platform, sample, grain) for sample in sought]
+    async def find(chosen: Sequence[Sample], grain: int) -> list[bool]:
+        return [finds(platform, sample, grain) for sample in chosen]
 
     rows, _ = platform.show(None, None, 0, None) or ([], 0)
     samples = [Sample(str(row.id), row.created, row.updated != row.created) for row in rows if row.created]
@@ -138,8 +138,8 @@ def naive(platform: Platform) -> list[int]:
     """What today's batch jobs do: one walk over all, taken as it is."""
     ids: list[int] = []
     offset = 0
-    while shown := platform.show(CREATED.begin, CREATED.end, offset, None):
-        rows, total = shown
+    while answer := platform.show(CREATED.begin, CREATED.end, offset, None):
+        rows, total = answer
         ids += [row.id for row in rows]
         offset += len(rows)
         if not rows or offset >= total:
@@ -158,13 +158,13 @@ def drawn(seed: int, **settings: object) -> Platform:
 
 def survivors(before: dict[int, Row], platform: Platform, created: Window = CREATED) -> set[int]:
     """The rows that were there from the beginning to the end of a walk."""
-    kept = before.keys() & platform.rows.keys()
-    return {one for one in kept if before[one].created is not None and keeps(created, before[one].created)}
+    ids = before.keys() & platform.rows.keys()
+    return {row_id for row_id in ids if before[row_id].created is not None and keeps(created, before[row_id].created)}
 
 
 def snapshot(platform: Platform) -> dict[int, Row]:
     """The rows as they are."""
-    return {one: replace(row) for one, row in platform.rows.items() if row.visible <= platform.now}
+    return {row_id: replace(row) for row_id, row in platform.rows.items() if row.visible <= platform.now}
 
 
 def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **options: object) -> Counter:
@@ -173,7 +173,7 @@ def judged(seed: int, *, naively: bool = False, settings: dict | None = None, **
     before = snapshot(platform)
     walked = Walked() if naively else walk(platform, **options)
     ids = naive(platform) if naively else walked.ids()
-    found = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
-    found["twice"] = len(ids) - len(set(ids))
-    found["runs"] = 1
-    return found
+    counts = Counter(lost=len(survivors(before, platform) - set(ids)), loud=len(walked.doubtful))
+    counts["twice"] = len(ids) - len(set(ids))
+    counts["runs"] = 1
+    return counts

@@ -63,11 +63,11 @@ class Seller:
 
     def freeze(self) -> None:
         """Sort them, once all are there."""
-        self.shown.sort(key=lambda one: one.created)
-        self.dates = [one.created for one in self.shown]
+        self.shown.sort(key=lambda order: order.created)
+        self.dates = [order.created for order in self.shown]
         self.by_reference: dict[str, list[Shown]] = {}
-        for one in self.shown:
-            self.by_reference.setdefault(one.reference or "", []).append(one)
+        for row in self.shown:
+            self.by_reference.setdefault(row.reference or "", []).append(row)
 
 
 class World:
@@ -116,18 +116,18 @@ class World:
 
     def plant_refunded(self, name: str, reference: str, created: int) -> None:
         part = self.chance.choice([Decimal("1.10"), None])
-        shown = self._agree(name, reference, created)
-        shown.refunded = shown.paid if part is None else part
-        shown.status = "reverted" if part is None else "paid"
-        self.book[-1] |= {"refunded": shown.refunded, "status": "refunded"}
+        row = self._agree(name, reference, created)
+        row.refunded = row.paid if part is None else part
+        row.status = "reverted" if part is None else "paid"
+        self.book[-1] |= {"refunded": row.refunded, "status": "refunded"}
 
     def plant_paid_amount(self, name: str, reference: str, created: int) -> None:
         self._agree(name, reference, created).paid += self.chance.choice([Decimal("0.01"), Decimal(-1)])
         self._differs(name, reference, Outcome.PAID_AMOUNT)
 
     def plant_total(self, name: str, reference: str, created: int) -> None:
-        shown = self._agree(name, reference, created)
-        shown.total = shown.paid + 1
+        row = self._agree(name, reference, created)
+        row.total = row.paid + 1
         self._differs(name, reference, Outcome.TOTAL_AMOUNT)
 
     def plant_refunded_amount(self, name: str, reference: str, created: int) -> None:
@@ -148,8 +148,8 @@ class World:
         self._differs(name, reference, Outcome.STATUS)
 
     def plant_double(self, name: str, reference: str, created: int) -> None:
-        shown = self._agree(name, reference, created)
-        self._show(name, reference, min(created + self.chance.randrange(DAY), END - 1), shown.paid)
+        row = self._agree(name, reference, created)
+        self._show(name, reference, min(created + self.chance.randrange(DAY), END - 1), row.paid)
         self._differs(name, reference, Outcome.DOUBLE)
 
     def plant_double_outside(self, name: str, reference: str, created: int) -> None:
@@ -243,8 +243,8 @@ class World:
 
     def plant_late_refund(self, name: str, reference: str, created: int) -> None:
         """Refunded just after the walk has read it; half of the books know."""
-        shown = self._agree(name, reference, created)
-        self.late[shown.id] = Decimal("0.75")
+        row = self._agree(name, reference, created)
+        self.late[row.id] = Decimal("0.75")
         if self.chance.random() < 0.5:
             self.book[-1]["refunded"] = Decimal("0.75")
         else:
@@ -285,9 +285,9 @@ class World:
 
     def _show(self, name: str, reference: str | None, created: int, paid: Decimal, **more: object) -> Shown:
         self._ids += 1  # In no order of time.
-        shown = Shown(self._ids * 7_919 % 10**10, created, reference, paid, **more)
-        self.sellers[name].shown.append(shown)
-        return shown
+        row = Shown(self._ids * 7_919 % 10**10, created, reference, paid, **more)
+        self.sellers[name].shown.append(row)
+        return row
 
     def _order(self, name: str, reference: str, status: str, paid: Decimal) -> str:
         order_id = f"ORD-{status}-{reference}"
@@ -307,8 +307,8 @@ class World:
         """How many orders are to have each outcome."""
         counts = Counter(self.expected.values())
         inside = [row for row in self.book if CREATED[0] <= row["created"] < CREATED[1]]
-        known = {(row["account"], row["reference"]) for row in inside}
-        counts[Outcome.MATCH] = len(inside) - sum(key in known for key in self.expected)
+        planted = {(row["account"], row["reference"]) for row in inside}
+        counts[Outcome.MATCH] = len(inside) - sum(key in planted for key in self.expected)
         return counts
 
     async def __call__(self, request: Request) -> Response:
@@ -323,17 +323,17 @@ class World:
         seller = self.sellers[request.headers["Authorization"].removeprefix("Bearer TEST-").removesuffix("-123")]
         url = urlsplit(request.url)
         if url.path.startswith("/v1/orders/"):
-            found = seller.by_id.get(unquote(url.path.rpartition("/")[2]))
-            return answer(self.now, found, 200 if found else 404)
+            order = seller.by_id.get(unquote(url.path.rpartition("/")[2]))
+            return answer(self.now, order, 200 if order else 404)
         if url.path != "/merchant_orders/search":
             return answer(self.now, {"paging": {"total": 0}, "results": []})
         query = dict(parse_qsl(url.query))
         rows = self._select(seller, query)
         offset = int(query["offset"])
-        shown = rows[offset : offset + PAGE]
-        page = ",".join(row.as_json() for row in shown if row.id != self.hidden)
+        page_rows = rows[offset : offset + PAGE]
+        page = ",".join(row.as_json() for row in page_rows if row.id != self.hidden)
         if "date_created_from" in query:
-            self._refund_late(shown)
+            self._refund_late(page_rows)
         return answer(self.now, f'{{"elements":[{page}],"next_offset":0,"total":{len(rows)}}}'.encode())
 
     def _select(self, seller: Seller, query: dict[str, str]) -> list[Shown]:
@@ -341,11 +341,11 @@ class World:
             return seller.by_reference.get(query["external_reference"], [])
         if "last_updated_from" in query:
             self.now += 1_000 if self.restless else 0
-            for one in self.chance.sample(seller.shown, self.restless):
-                one.updated = self.now
+            for row in self.chance.sample(seller.shown, self.restless):
+                row.updated = self.now
             first = asked_moment(query["last_updated_from"])
             last = asked_moment(query.get("last_updated_to")) or 10**15
-            return [one for one in seller.shown if first <= (one.updated or one.created) <= last]
+            return [order for order in seller.shown if first <= (order.updated or order.created) <= last]
         if "date_created_from" not in query:
             return seller.shown
         first = bisect_left(seller.dates, asked_moment(query["date_created_from"]))
@@ -353,10 +353,10 @@ class World:
 
     def shown_of(self, reference: str) -> list[Shown]:
         """The orders of a reference, of all sellers."""
-        return [one for seller in self.sellers.values() for one in seller.by_reference.get(reference, ())]
+        return [row for seller in self.sellers.values() for row in seller.by_reference.get(reference, ())]
 
-    def _refund_late(self, shown: list[Shown]) -> None:
-        for one in shown:
-            if one.id in self.late:
+    def _refund_late(self, rows: list[Shown]) -> None:
+        for row in rows:
+            if row.id in self.late:
                 self.now += 7
-                one.refunded, one.updated = self.late.pop(one.id), self.now
+                row.refunded, row.updated = self.late.pop(row.id), self.now

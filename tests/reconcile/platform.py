@@ -115,7 +115,7 @@ class Platform:
         rows = [row for row in self.rows.values() if row.visible <= self.now]
         if begin is None or end is None:
             return rows
-        begin, end = (one // self.grain * self.grain + self.shift for one in (begin, end))
+        begin, end = (moment // self.grain * self.grain + self.shift for moment in (begin, end))
         first = begin + (self.ends == "exclusive")
         last = end - (self.ends != "inclusive")
         cut = self.grain if self.cuts_rows else 1

@@ -62,12 +62,12 @@ class Served:
         query = dict(parse_qsl(urlsplit(request.url).query))
         begin, end = (asked_moment(query.get(f"date_created_{which}")) for which in ("from", "to"))
         limit = int(query["limit"]) if "limit" in query else None
-        shown = self.platform.show(begin, end, int(query["offset"]), limit)
-        if shown is None:
+        page = self.platform.show(begin, end, int(query["offset"]), limit)
+        if page is None:
             return answer(self.platform.now, {"error": "ds_search_query", "message": "offset"}, 400)
-        rows = [as_json(row) for row in shown[0]]
+        rows = [as_json(row) for row in page[0]]
         self.spoil(rows)
-        return answer(self.platform.now, {"elements": rows, "total": shown[1], "next_offset": 0})
+        return answer(self.platform.now, {"elements": rows, "total": page[1], "next_offset": 0})
 
 
 def answer(now: int, body: object, status: int = 200) -> Response:
@@ -148,29 +148,29 @@ def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> Pa
     )
 
 
-async def walk_and_die(out: str, seed: int, calls: int, where: str) -> None:
+async def walk_and_die(out: str, seed: int, calls: int, place: str) -> None:
     """Walk, and kill this process: at a call, or between a file and the checkpoint that names it."""
     sellers = {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(("one", "two"))}
-    left = calls
+    remaining = calls
 
     def tick() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def dying(handler: Served) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
-            if where == "call":
+            if place == "call":
                 tick()
             return await handler(request)
 
         return answer
 
     write = _walk.write
-    if where in ("written", "early"):
+    if place in ("written", "early"):
         _walk.write = lambda *arguments: (write(*arguments), tick())
-    if where == "early":
+    if place == "early":
         _walk.Walk._save = entered_first
     _walk.COMMIT_EVERY = 0.0
     client = client_of_sellers({name: dying(served) for name, served in sellers.items()})

@@ -148,19 +148,19 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, case: str) -> None:
     """The error names the row, the column and the rule, and nothing is sent."""
-    row, complaint = WRONG[what]
+    row, complaint = WRONG[case]
 
     with pytest.raises(RequestInvalid, match=complaint):
         await nothing_sent(Book.rows([BookRow(reference="fine", paid=Decimal("24.90")), row]), tmp_path)
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_a_value_that_cannot_be_is_rejected_in_async_rows(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_value_that_cannot_be_is_rejected_in_async_rows(tmp_path: Path, case: str) -> None:
     """As in any other rows."""
-    row, complaint = WRONG[what]
+    row, complaint = WRONG[case]
 
     with pytest.raises(RequestInvalid, match=complaint):
         await nothing_sent(as_async_rows([BookRow(reference="fine", paid=Decimal("24.90")), row], tmp_path), tmp_path)
@@ -218,7 +218,7 @@ async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("lines", "where"),
+    ("lines", "place"),
     [
         (b"a,1\n\nb,1,2\nc,3\n", "line 4: 3 fields, but the first line has 2"),
         (b'"a\nb",1\n"b,2\n\nc,3\n', "line 4: unexpected end of data"),
@@ -227,7 +227,7 @@ async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> N
     ],
     ids=["too-many", "open-quote", "behind-a-quote", "far-behind"],
 )
-async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, lines: bytes, where: str) -> None:
+async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, lines: bytes, place: str) -> None:
     """With the file and its line."""
     path = tmp_path / "book[1].csv"
     path.write_bytes(b"reference,paid\n" + lines)
@@ -235,10 +235,10 @@ async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, l
     with pytest.raises(RequestInvalid) as raised:
         await nothing_sent(Book.csv(path), tmp_path)
 
-    said = str(raised.value)
-    assert f"{path}" in said
-    assert where in said
-    assert len(said) < len(str(path)) + 200
+    message = str(raised.value)
+    assert f"{path}" in message
+    assert place in message
+    assert len(message) < len(str(path)) + 200
 
 
 async def test_a_csv_file_in_another_encoding_is_rejected(tmp_path: Path) -> None:

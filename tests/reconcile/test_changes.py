@@ -40,9 +40,9 @@ class Late:
 
     def refund(self, at: int) -> None:
         versions = self.versions[self.chance.randrange(len(self.versions))]
-        shown, before, cents = versions[-1]
+        moment, before, cents = versions[-1]
         if before < at:
-            versions.append((min(max(at + self.chance.randrange(LAG), shown + 1), at + LAG), at, cents + 1))
+            versions.append((min(max(at + self.chance.randrange(LAG), moment + 1), at + LAG), at, cents + 1))
 
     def refunded(self, i: int, moment: int) -> tuple[int, int]:
         """The date of an order, and what the search shows as refunded at a moment."""
@@ -62,8 +62,8 @@ class Late:
                 dates = {"date_created": moment_of(created).isoformat(), "last_updated": moment_of(updated).isoformat()}
                 amounts = {"paid_amount": 10, "refunded_amount": cents / 100}
                 rows.append({"id": i, "external_reference": f"{i}", "order_status": "paid", **dates, **amounts})
-        shown = rows[int(query["offset"]) :][:PAGE]
-        return answer(self.now, json.dumps({"elements": shown, "total": len(rows)}).encode())
+        page = rows[int(query["offset"]) :][:PAGE]
+        return answer(self.now, json.dumps({"elements": page, "total": len(rows)}).encode())
 
 
 def lost(seed: int, out: Path) -> tuple[int, int]:
@@ -78,15 +78,15 @@ def lost(seed: int, out: Path) -> tuple[int, int]:
     )
     # All of them differ, so that the report shows what it has of each.
     book = [
-        {"reference": f"{i}", "paid": 10, "refunded": 9, "created": moment_of(one)}
-        for i, one in enumerate(seller.created)
+        {"reference": f"{i}", "paid": 10, "refunded": 9, "created": moment_of(moment)}
+        for i, moment in enumerate(seller.created)
     ]
     created = (moment_of(CREATED[0]), moment_of(CREATED[1]))
     lag = timedelta(milliseconds=LAG)
     report = asyncio.run(reconcile(Book.rows(book), client, created=created, out=out, lag=lag))
     if report.as_of is None:
         return 0, 0
-    read = {int(one.reference or 0): one.refunded * 100 for one in report.differences()}
+    read = {int(difference.reference or 0): difference.refunded * 100 for difference in report.differences()}
     moments = (milliseconds(report.as_of), seller.now)
     first, last = (sum(read[i] < seller.refunded(i, moment)[1] for i in read) for moment in moments)
     return first, last
@@ -94,8 +94,8 @@ def lost(seed: int, out: Path) -> tuple[int, int]:
 
 def test_what_was_shown_by_the_moment_of_the_report_is_in_it(tmp_path: Path) -> None:
     """A change is shown late, when its time has been read: it may be missing, and the report does not claim it."""
-    found = [lost(seed, tmp_path / f"{seed}") for seed in range(12)]
+    losses = [lost(seed, tmp_path / f"{seed}") for seed in range(12)]
 
-    assert 0 == sum(first for first, _ in found)
+    assert 0 == sum(first for first, _ in losses)
     # Control: the moment of the last page would claim too much.
-    assert any(last for _, last in found)
+    assert any(last for _, last in losses)

@@ -94,25 +94,25 @@ async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor:
 
 async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """A second run is told so, and takes no workers from the first; when that is over, another may have it."""
-    one = executor()
-    async with one:
+    dask = executor()
+    async with dask:
         with pytest.raises(RequestInvalid, match="executor: walks for another run"):
-            await walked(tmp_path / "second", one)
+            await walked(tmp_path / "second", dask)
 
-    assert ROWS == (await walked(tmp_path / "third", one)).rows
+    assert ROWS == (await walked(tmp_path / "third", dask)).rows
 
 
 async def test_an_executor_whose_run_could_not_begin_walks_for_the_next(
     tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends after the cluster has been reached, and before it has said how many threads it has."""
-    one = DaskExecutor(connecting(tmp_path), scheduler, in_flight=8)
+    dask = DaskExecutor(connecting(tmp_path), scheduler, in_flight=8)
     with monkeypatch.context() as patch:
         patch.setattr("distributed.Client.nthreads", cancelled)
         with pytest.raises(asyncio.CancelledError):
-            await walked(tmp_path / "first", one)
+            await walked(tmp_path / "first", dask)
 
-    assert ROWS == (await walked(tmp_path / "second", one)).rows
+    assert ROWS == (await walked(tmp_path / "second", dask)).rows
 
 
 async def cancelled(_: object) -> None:
@@ -153,7 +153,7 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
     monkeypatch.setattr(_executors, "IDLE", 0.02)
     job = Job(directory=str(tmp_path), account="shop-0", window=Window(BEGIN, END), rules=Rules(max_window=10**6))
     closed = [threading.Event(), threading.Event()]
-    left = iter(closed)
+    marks = iter(closed)
 
     class Marked(MemoryTransport):
         mark = threading.Event()
@@ -163,13 +163,13 @@ def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
 
     def connect() -> PaymentsClient:
         transport = Marked(world())
-        transport.mark = next(left)
+        transport.mark = next(marks)
         return PaymentsClient(base_url="https://x", accounts="TEST-{}-123".format, transport=transport)
 
     for event in closed:
-        done = _executors._do(job, "killed", connect, 8)
+        outcome = _executors._do(job, "killed", connect, 8)
         assert event.wait(10)
-        assert ROWS // 2 == sum(window.rows for window in done.windows)
+        assert ROWS // 2 == sum(window.rows for window in outcome.windows)
 
 
 async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

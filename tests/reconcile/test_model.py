@@ -42,7 +42,7 @@ def test_no_row_is_lost_or_comes_twice_and_no_window_is_falsely_loud():
     assert Counter(runs=100) == +total()
     drawings = [drawn(seed) for seed in range(100)]
     for name, values in EVERY_SETTING:
-        assert {*values} == {getattr(one, name) for one in drawings}
+        assert {*values} == {getattr(drawing, name) for drawing in drawings}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in EVERY_SETTING for value in values])
@@ -60,9 +60,9 @@ def test_a_single_walk_loses_rows():
 
 def test_a_range_that_is_not_widened_loses_rows():
     """Control: at ends that are not included, the rows of an end's own millisecond are lost."""
-    found = total(settings={"ends": "exclusive"}, asked=lambda window, grain: (window.begin, window.end))
+    counts = total(settings={"ends": "exclusive"}, asked=lambda window, grain: (window.begin, window.end))
 
-    assert found["lost"]
+    assert counts["lost"]
 
 
 def test_rows_that_are_not_cut_come_twice():
@@ -149,8 +149,8 @@ def test_the_earliest_and_the_latest_row_are_always_asked_for(place: str):
     samples.remove(moved)
     samples.insert(1, moved)
 
-    async def find(sought: Sequence[Sample], grain: int) -> list[bool]:
-        return [one != moved or grain >= 3_600_000 for one in sought]
+    async def find(probes: Sequence[Sample], grain: int) -> list[bool]:
+        return [sample != moved or grain >= 3_600_000 for sample in probes]
 
     assert 3_600_000 == at_once(prove(samples, find))
 
@@ -163,9 +163,9 @@ def test_a_total_of_max_window_certifies_nothing():
     settings = {"cap": "clamped exactly", "drift": "still"}
 
     assert Counter(runs=20) == +total(20, settings=settings)
-    found = total(20, settings=settings, rules=structs.replace(RULES, max_window=RULES.max_window + 1))
-    assert found["lost"]
-    assert 0 == found["loud"]
+    counts = total(20, settings=settings, rules=structs.replace(RULES, max_window=RULES.max_window + 1))
+    assert counts["lost"]
+    assert 0 == counts["loud"]
 
 
 # --- A2 and A3: rows stay in their window, and none joins -------------------------------------------------------------
@@ -224,11 +224,11 @@ def page(*ids: int, total: int) -> Snapshot:
 
 def asked(window: Window, *answers: list[Snapshot]) -> tuple[list[list[int]], Verdict | None]:
     """Which pages of *window* are asked for, and the verdict, unless there are not enough *answers* for one."""
-    offsets, left = [], iter(answers)
+    offsets, remaining = [], iter(answers)
 
-    async def ask(some: Sequence[int]) -> list[Snapshot]:
-        offsets.append([*some])
-        if (answer := next(left, None)) is None:
+    async def ask(indexes: Sequence[int]) -> list[Snapshot]:
+        offsets.append([*indexes])
+        if (answer := next(remaining, None)) is None:
             raise KilledError
         return answer
 
@@ -240,9 +240,9 @@ def asked(window: Window, *answers: list[Snapshot]) -> tuple[list[list[int]], Ve
 
 def test_all_other_pages_are_asked_for_at_once():
     """The first page says how many there are; what a shorter page leaves out is asked for after them."""
-    shown = [page(1, 2, total=6)], [page(3, total=6), page(5, 6, total=6)], [page(4, total=6)]
+    expected = [page(1, 2, total=6)], [page(3, total=6), page(5, 6, total=6)], [page(4, total=6)]
 
-    offsets, verdict = asked(Window(0, 1_000), *shown)
+    offsets, verdict = asked(Window(0, 1_000), *expected)
 
     assert [[0], [2, 4], [3]] == offsets
     assert verdict.reason is None
@@ -253,9 +253,9 @@ def test_all_other_pages_are_asked_for_at_once():
 def test_a_page_of_a_later_walk_voids_an_earlier_one(total: int, is_certified: bool):
     """Ids of two walks certify the first, unless a page in between has counted more: a row had joined."""
     # The second page hides the third row, also when it is asked for again.
-    shown = (page(1, 2, total=3), page(total=3), page(1, 2, total=3), page(total=total), page(2, 3, total=3))
+    pages = (page(1, 2, total=3), page(total=3), page(1, 2, total=3), page(total=total), page(2, 3, total=3))
 
-    _, verdict = asked(Window(0, 1), *([one] for one in shown))
+    _, verdict = asked(Window(0, 1), *([answer] for answer in pages))
 
     assert is_certified == (verdict is not None and verdict.reason is None)
 
@@ -300,6 +300,6 @@ def test_windows_partition_time():
     for rows in (2, 1_000, 50_000, 10**9):
         pieces = window.pieces(RULES, NOW, rows, 100)
         assert (0, 1_000_000) == (pieces[0].begin, pieces[-1].end)
-        assert [one.end for one in pieces[:-1]] == [one.begin for one in pieces[1:]]
+        assert [piece.end for piece in pieces[:-1]] == [piece.begin for piece in pieces[1:]]
     assert [] == Window(5, 6).pieces(RULES, NOW, 50, 20)
     assert CREATED.end == CREATED.pieces(RULES, NOW, 50, 20)[0].end + RULES.lag + 2 * RULES.grain

@@ -44,10 +44,10 @@ class One(NamedTuple):
 
 #: What orders of a pair have in common, at best.
 ALIKE: tuple[Callable[[One], object], ...] = (
-    lambda one: (one.total, one.paid),  # And by their state, of those that were paid.
-    lambda one: one.paid,
-    lambda one: one.paid > 0,
-    lambda one: None,
+    lambda order: (order.total, order.paid),  # And by their state, of those that were paid.
+    lambda order: order.paid,
+    lambda order: order.paid > 0,
+    lambda order: None,
 )
 
 
@@ -62,16 +62,18 @@ def closest(ours: list[One], theirs: list[One]) -> dict[One, One]:
     Where both of the book are before both of the platform, each way has as much; then the nearest two are a pair.
     """
     short, long = sorted((ours, theirs), key=len)
-    ways = (list(zip(short, some, strict=True)) for some in permutations(long, len(short)))
-    best = min(ways, key=lambda way: (sum(map(distance, way)), -sum(distance(pair) ** 2 for pair in way)))
-    return dict(best) if short is ours else {one: other for other, one in best}
+    pairings = (list(zip(short, ordering, strict=True)) for ordering in permutations(long, len(short)))
+    best = min(
+        pairings, key=lambda pairing: (sum(map(distance, pairing)), -sum(distance(pair) ** 2 for pair in pairing))
+    )
+    return dict(best) if short is ours else {order: row for row, order in best}
 
 
 def in_reach(ours: list[One], theirs: list[One]) -> list[One]:
     """Those that an order may stand for: older ones than the search shows if the first payment is nearer to them."""
-    young = [one for one in ours if not one.is_old]
-    first = min((one.at for one in theirs if one.paid), default=END)
-    return [one for one in ours if not young or not one.is_old or 2 * first < one.at + min(young).at]
+    young = [order for order in ours if not order.is_old]
+    first = min((order.at for order in theirs if order.paid), default=END)
+    return [order for order in ours if not young or not order.is_old or 2 * first < order.at + min(young).at]
 
 
 def stand_for(ours: list[One], theirs: list[One]) -> dict[One, list[One]]:
@@ -80,42 +82,45 @@ def stand_for(ours: list[One], theirs: list[One]) -> dict[One, list[One]]:
     free = list(theirs)
     ours = in_reach(ours, theirs)
     for key in ALIKE:
-        for value in {key(one) for one in ours}:
-            left = [one for one in ours if one not in pairs and key(one) == value]
-            found = closest(left, [one for one in free if key(one) == value])
-            pairs |= {one: [other] for one, other in found.items()}
-            free = [one for one in free if one not in found.values()]
-    for other in free if pairs else ():
-        if other.paid:
-            same = [one for one in pairs if ALIKE[0](one) == ALIKE[0](other)]
-            pairs[min(same or pairs, key=lambda one: abs(one.at - other.at))].append(other)
+        for value in {key(order) for order in ours}:
+            open_orders = [order for order in ours if order not in pairs and key(order) == value]
+            nearest = closest(open_orders, [candidate for candidate in free if key(candidate) == value])
+            pairs |= {order: [match] for order, match in nearest.items()}
+            free = [candidate for candidate in free if candidate not in nearest.values()]
+    for payment in free if pairs else ():
+        if payment.paid:
+            same = [candidate for candidate in pairs if ALIKE[0](candidate) == ALIKE[0](payment)]
+            pairs[min(same or pairs, key=lambda candidate: abs(candidate.at - payment.at))].append(payment)
     return pairs
 
 
 def differences(ours: list[One], theirs: list[One]) -> Iterator[tuple[Outcome, int | None, frozenset[str]]]:
     """What differs: the outcome, the date of the order in the book, and the orders of the platform."""
-    here = [one for one in theirs if one.is_here]
+    here = [row for row in theirs if row.is_here]
     pairs = stand_for(ours, here)
-    paid = {one for one, found in pairs.items() if any(other.paid for other in found)}
-    unsure = (one not in pairs or (one.paid and one not in paid) if one.is_here else one in paid for one in ours)
+    paid = {candidate for candidate, matches in pairs.items() if any(row.paid for row in matches)}
+    unsure = (
+        candidate not in pairs or (candidate.paid and candidate not in paid) if candidate.is_here else candidate in paid
+        for candidate in ours
+    )
     if any(unsure):  # A look-up has to tell.
         pairs = stand_for(ours, theirs)
-    for one in ours:
-        found = pairs.get(one, [])
-        ids = frozenset(other.id for other in found)
-        if not one.is_here and not any(other.is_here and other.paid for other in found):
+    for order in ours:
+        rows = pairs.get(order, [])
+        ids = frozenset(row.id for row in rows)
+        if not order.is_here and not any(row.is_here and row.paid for row in rows):
             continue
-        if not found:
-            if one.paid:
-                yield Outcome.NOT_PAID_OR_MISSING, one.at, ids
-        elif sum(other.paid > 0 for other in found) > 1:
-            yield Outcome.DOUBLE, one.at, ids
-        elif one.paid != sum(other.paid for other in found):
-            yield Outcome.PAID_AMOUNT, one.at, ids
-        elif one.total != sum(other.total for other in found):
-            yield Outcome.TOTAL_AMOUNT, one.at, ids
+        if not rows:
+            if order.paid:
+                yield Outcome.NOT_PAID_OR_MISSING, order.at, ids
+        elif sum(row.paid > 0 for row in rows) > 1:
+            yield Outcome.DOUBLE, order.at, ids
+        elif order.paid != sum(row.paid for row in rows):
+            yield Outcome.PAID_AMOUNT, order.at, ids
+        elif order.total != sum(row.total for row in rows):
+            yield Outcome.TOTAL_AMOUNT, order.at, ids
     if not ours:
-        yield from ((Outcome.EXTRA, None, frozenset({other.id})) for other in here)
+        yield from ((Outcome.EXTRA, None, frozenset({row.id})) for row in here)
 
 
 def drawn(chance: random.Random, days: tuple[int, ...]) -> One:
@@ -130,15 +135,15 @@ def planted(seed: int, references: int, ours: int, theirs: int) -> tuple[World, 
     world, chance, expected = World(0), random.Random(seed), []
     for i in range(references):
         book = [drawn(chance, DAYS) for _ in range(chance.randrange(ours + 1))]
-        shown = [drawn(chance, SHOWN_DAYS) for _ in range(chance.randrange(theirs + 1))]
-        for one in book:
-            status = "processed" if one.paid else "created"
-            world._book(NAME, f"r-{i}", one.at, paid=Decimal(one.paid), total=Decimal(one.total), status=status)
-        for j, one in enumerate(shown):
-            status = "paid" if one.paid else "payment_required"
-            row = world._show(NAME, f"r-{i}", one.at, Decimal(one.paid), total=Decimal(one.total), status=status)
-            shown[j] = one._replace(id=str(row.id))
-        expected += [(f"r-{i}", *one) for one in differences(book, shown)]
+        rows = [drawn(chance, SHOWN_DAYS) for _ in range(chance.randrange(theirs + 1))]
+        for order in book:
+            status = "processed" if order.paid else "created"
+            world._book(NAME, f"r-{i}", order.at, paid=Decimal(order.paid), total=Decimal(order.total), status=status)
+        for j, order in enumerate(rows):
+            status = "paid" if order.paid else "payment_required"
+            row = world._show(NAME, f"r-{i}", order.at, Decimal(order.paid), total=Decimal(order.total), status=status)
+            rows[j] = order._replace(id=str(row.id))
+        expected += [(f"r-{i}", *difference) for difference in differences(book, rows)]
     world.freeze()
     return world, sorted(expected, key=str)
 
@@ -149,12 +154,12 @@ async def differing(world: World, out: Path) -> list[tuple]:
     return sorted(
         (
             (
-                one.reference,
-                one.outcome,
-                None if one.book_created is None else milliseconds(one.book_created),
-                frozenset((one.merchant_order_ids or "").split()),
+                difference.reference,
+                difference.outcome,
+                None if difference.book_created is None else milliseconds(difference.book_created),
+                frozenset((difference.merchant_order_ids or "").split()),
             )
-            for one in report.differences()
+            for difference in report.differences()
         ),
         key=str,
     )

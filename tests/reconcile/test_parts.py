@@ -22,12 +22,14 @@ from tests.reconcile.test_reconcile import client_of, found, no_room, reconciled
 async def test_a_comparison_without_the_seller_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: sellers have the same references, and compared by these alone each may have what another should."""
     world = World(200, grain=10**9)
-    for row, shown in zip(world.book, [one for i in range(200) for one in world.shown_of(f"order-{i}")], strict=True):
-        row["reference"] = shown.reference = f"order-{int(row['reference'][6:]) // 3}"
+    for row, order in zip(
+        world.book, [shown_order for i in range(200) for shown_order in world.shown_of(f"order-{i}")], strict=True
+    ):
+        row["reference"] = order.reference = f"order-{int(row['reference'][6:]) // 3}"
     for seller in world.sellers.values():
         seller.freeze()
-    one, other, _ = world.shown_of("order-0")
-    one.paid, other.paid = other.paid, one.paid
+    first, second, _ = world.shown_of("order-0")
+    first.paid, second.paid = second.paid, first.paid
     swapped = {(name, "order-0"): Outcome.PAID_AMOUNT for name in ("shop-0", "shop-1")}
     assert swapped == found(await reconciled(world, tmp_path / "right"))
 
@@ -96,13 +98,13 @@ class Slow:
 
     async def run(self, job: _run.Job) -> _run.Job:
         async with client_of(self.world) as client:
-            done = await _run.do(job, client, 8, asyncio.Semaphore(8))
+            windows = await _run.do(job, client, 8, asyncio.Semaphore(8))
         if not self.is_late:
             self.world._show("shop-0", "made-meanwhile", self.world.now + 5 * 60_000, Decimal(3))
             self.world.freeze()
             self.world.now += 3_600_000
         self.is_late = True
-        return done
+        return windows
 
 
 async def test_an_order_that_was_made_during_a_long_walk_is_too_recent(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_a_value_of_a_database_that_cannot_be(tmp_path: Path, dsn: str, what: str) -> None:
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_value_of_a_database_that_cannot_be(tmp_path: Path, dsn: str, case: str) -> None:
     """The error names the row and the column, and nothing is sent."""
-    value, complaint = WRONG[what]
+    value, complaint = WRONG[case]
     name = value.rpartition(" ")[2]
     query = f"SELECT 'a' AS reference, NULL AS {name} UNION ALL SELECT 'b', {value}"
 

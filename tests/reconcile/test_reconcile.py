@@ -59,7 +59,7 @@ def left_behind(out: Path) -> list[Path]:
 
 def found(report: Report) -> dict[tuple[str, str | None], Outcome]:
     """The outcome of each order that is no match."""
-    return {(one.account, one.reference): one.outcome for one in report.differences()}
+    return {(difference.account, difference.reference): difference.outcome for difference in report.differences()}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -71,7 +71,7 @@ async def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path, seed: 
 
     assert world.expected == found(report)
     assert world.counts == report.counts
-    names = [one.value for one in report.counts]
+    names = [outcome.value for outcome in report.counts]
     assert sorted(names) == names  # Those of one number are printed in this order.
     assert not report.is_same
     assert () == report.not_whole
@@ -111,19 +111,19 @@ REUSED = {
 async def test_a_reference_that_orders_of_other_days_have(tmp_path: Path, case: str, *, says_total: bool) -> None:
     """An order of another day stands for none of the time that was asked for, and hides none that was paid twice."""
     world = World(0)
-    book, shown, expected = REUSED[case]
+    book, orders, expected = REUSED[case]
     for day, paid in book:
         world._book(
             "shop-0", "table-7", BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=paid if says_total else None
         )
-    for day, paid in shown:
+    for day, paid in orders:
         status = "paid" if paid else "payment_required"
         world._show("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, Decimal(paid), status=status)
     world.freeze()
 
     report = await reconciled(world, tmp_path)
 
-    days = [(one.outcome, (one.book_created - CREATED[0]).days) for one in report.differences()]
+    days = [(difference.outcome, (difference.book_created - CREATED[0]).days) for difference in report.differences()]
     assert expected == days
     assert sum(0 < day for day, _ in book) == report.counts[Outcome.MATCH] + sum(0 < day for _, day in expected)
 
@@ -139,7 +139,9 @@ async def test_rows_of_a_reference_that_say_little(tmp_path: Path) -> None:
 
     report = await reconciled(world, tmp_path)
 
-    assert [(Outcome.NOT_PAID_OR_MISSING, 20)] == [(one.outcome, one.book_paid) for one in report.differences()]
+    assert [(Outcome.NOT_PAID_OR_MISSING, 20)] == [
+        (difference.outcome, difference.book_paid) for difference in report.differences()
+    ]
 
 
 async def test_an_order_without_a_time_stands_back_for_none_that_has_one(tmp_path: Path) -> None:
@@ -152,7 +154,9 @@ async def test_an_order_without_a_time_stands_back_for_none_that_has_one(tmp_pat
 
     report = await reconciled(world, tmp_path)
 
-    assert [(Outcome.PAID_AMOUNT, 31)] == [(one.outcome, one.book_paid) for one in report.differences()]
+    assert [(Outcome.PAID_AMOUNT, 31)] == [
+        (difference.outcome, difference.book_paid) for difference in report.differences()
+    ]
 
 
 @pytest.mark.parametrize("day", [1, -1], ids=["paid in this time", "paid at another time"])
@@ -198,27 +202,29 @@ async def test_nothing_is_missing_in_a_window_that_is_not_whole(tmp_path: Path) 
 
     assert {("shop-0", hidden.reference): Outcome.NOT_WHOLE} == found(report)
     # The look-up is the last that is asked for.
-    assert [world.now // 1_000] == [one.read_at.timestamp() for one in report.differences()]
-    assert {"shop-0"} == {one.account for one in report.not_whole}
+    assert [world.now // 1_000] == [difference.read_at.timestamp() for difference in report.differences()]
+    assert {"shop-0"} == {gap.account for gap in report.not_whole}
     assert 299 == report.counts[Outcome.MATCH]
 
 
 async def test_an_amount_that_cannot_be_read_is_not_nothing(tmp_path: Path) -> None:
     """It is not compared, and its window is not whole and says why; an absent amount is nothing."""
     world = World(60, grain=10**9)
-    shown = world.sellers["shop-0"].shown
-    shown[2].refunded = "much"
-    shown[5].refunded = None
-    shown[7].paid = Decimal("1e-30")
+    rows = world.sellers["shop-0"].shown
+    rows[2].refunded = "much"
+    rows[5].refunded = None
+    rows[7].paid = Decimal("1e-30")
 
     report = await reconciled(world, tmp_path)
 
-    reasons = " ".join(one.reason for one in report.not_whole)
-    assert f"refunded_amount of {shown[2].id} cannot be stored as an amount" in reasons
-    assert f"paid_amount of {shown[7].id} cannot be stored as an amount" in reasons
-    assert {("shop-0", shown[i].reference): Outcome.NOT_COMPARED for i in (2, 7)} == found(report)
+    reasons = " ".join(gap.reason for gap in report.not_whole)
+    assert f"refunded_amount of {rows[2].id} cannot be stored as an amount" in reasons
+    assert f"paid_amount of {rows[7].id} cannot be stored as an amount" in reasons
+    assert {("shop-0", rows[i].reference): Outcome.NOT_COMPARED for i in (2, 7)} == found(report)
     assert ["refunded", "total, paid"] == [
-        next(one.reason for one in report.differences() if one.reference == shown[i].reference).rpartition(": ")[2]
+        next(
+            difference.reason for difference in report.differences() if difference.reference == rows[i].reference
+        ).rpartition(": ")[2]
         for i in (2, 7)
     ]
 
@@ -235,11 +241,11 @@ async def test_amounts_whose_sum_no_file_can_hold(tmp_path: Path, times: int) ->
 
     report = await reconciled(world, tmp_path)
 
-    [double] = (one for one in report.differences(Outcome.DOUBLE) if one.reference == "A-2")
+    [double] = (difference for difference in report.differences(Outcome.DOUBLE) if difference.reference == "A-2")
     assert times == len(double.merchant_order_ids.split())
     assert (times, 0) == (double.total, double.refunded)
     assert double.paid == (times * paid if times == 99 else None)
-    assert "cannot be stored as an amount: 1E+18" in " ".join(one.reason for one in report.not_whole)
+    assert "cannot be stored as an amount: 1E+18" in " ".join(gap.reason for gap in report.not_whole)
 
 
 async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) -> None:
@@ -251,7 +257,7 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
     world.plant_absent("shop-0", "order-998", BEGIN + 9)
     world.book[-1]["order_id"] = world._order("shop-0", "order-1", "processed", Decimal(1))
     world.freeze()
-    longer = [one for one in world.sellers["shop-0"].shown if one.created < BEGIN]
+    longer = [row for row in world.sellers["shop-0"].shown if row.created < BEGIN]
     world.sellers["shop-0"].by_reference = dict.fromkeys(("order-999", "order-998"), longer)
 
     report = await reconciled(world, tmp_path)
@@ -259,9 +265,12 @@ async def test_a_search_that_finds_more_than_it_was_asked_for(tmp_path: Path) ->
     missing = {("shop-0", "order-999"): Outcome.NOT_PAID_OR_MISSING, ("shop-0", "order-998"): Outcome.MISSING}
     assert missing == found(report)
     # What the platform does not say is no amount of nothing.
-    said = {(one.total, one.paid, one.refunded, one.merchant_order_ids) for one in report.differences()}
-    assert {(None, None, None, None)} == said
-    assert all(one.read_at for one in report.differences(Outcome.MISSING))
+    contents = {
+        (difference.total, difference.paid, difference.refunded, difference.merchant_order_ids)
+        for difference in report.differences()
+    }
+    assert {(None, None, None, None)} == contents
+    assert all(difference.read_at for difference in report.differences(Outcome.MISSING))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +324,7 @@ async def test_a_look_up_of_more_orders_than_are_believed_is_made_once(tmp_path:
 async def test_of_two_look_ups_that_show_an_order_the_later_counts(tmp_path: Path, first: int) -> None:
     """It was paid in between: the one before says that it was not, or with another amount."""
     world, searches = World(0), []
-    shown = world._show("shop-0", "A-1", BEGIN - DAY, Decimal(first))
+    row = world._show("shop-0", "A-1", BEGIN - DAY, Decimal(first))
     for name in ("one", "other"):
         world._book(
             "shop-0", "A-1", BEGIN + 9, order_id=world._order("shop-0", name, "expired", Decimal(0)), total=None
@@ -327,7 +336,7 @@ async def test_of_two_look_ups_that_show_an_order_the_later_counts(tmp_path: Pat
         response = await world(request)
         if "external_reference" in request.url:
             searches.append(request.url)
-            shown.paid = Decimal(10)
+            row.paid = Decimal(10)
             world.now += 5_000
         return response
 
@@ -353,9 +362,12 @@ async def test_a_look_up_with_an_unreadable_amount_compares_the_rest(tmp_path: P
     report = await reconciled(world, tmp_path)
 
     assert {("shop-0", reference): Outcome.NOT_COMPARED for reference in "abc"} == found(report)
-    amounts = {one.reference: (one.paid is None, one.refunded is None) for one in report.differences()}
+    amounts = {
+        difference.reference: (difference.paid is None, difference.refunded is None)
+        for difference in report.differences()
+    }
     assert {"a": (False, True), "b": (True, False), "c": (True, False)} == amounts
-    assert all(one.read_at for one in report.differences())
+    assert all(difference.read_at for difference in report.differences())
 
 
 async def test_an_order_that_was_paid_is_not_unpaid_because_a_checkout_was_left(tmp_path: Path) -> None:
@@ -414,7 +426,7 @@ async def test_a_paid_order_that_the_book_has_twice_is_no_match(tmp_path: Path) 
 
     report = await reconciled(world, tmp_path)
 
-    twice = [(one.order_id, one.outcome) for one in report.differences()]
+    twice = [(difference.order_id, difference.outcome) for difference in report.differences()]
     assert [("ORD-paid-ticket-7", Outcome.TWICE_IN_BOOK)] == twice
 
 
@@ -497,7 +509,7 @@ async def test_a_corrected_book_is_compared_anew(tmp_path: Path) -> None:
     """The second run asks only for what has changed and what is absent."""
     world = World(500, grain=10)
     first = await reconciled(world, tmp_path)
-    wrong = next(one for one in first.differences(Outcome.PAID_AMOUNT) if one.paid)
+    wrong = next(difference for difference in first.differences(Outcome.PAID_AMOUNT) if difference.paid)
     for row in world.book:
         if row["reference"] == wrong.reference:
             row["paid"] = row["total"] = wrong.paid
@@ -581,13 +593,13 @@ async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> Non
 
 async def test_what_a_killed_run_has_left_is_deleted(tmp_path: Path) -> None:
     """The database of its comparison, and a report that it has not finished."""
-    left = tmp_path / "differences.parquet.0a1b2c3d.unfinished"
-    left.write_text("half of it")
+    unfinished = tmp_path / "differences.parquet.0a1b2c3d.unfinished"
+    unfinished.write_text("half of it")
     (tmp_path / "paymentsdk-comparison-abc").mkdir()
 
     await reconciled(World(9), tmp_path)
 
-    assert ([], False) == (left_behind(tmp_path), left.exists())
+    assert ([], False) == (left_behind(tmp_path), unfinished.exists())
 
 
 async def test_progress_names_the_phase(tmp_path: Path) -> None:
@@ -596,9 +608,9 @@ async def test_progress_names_the_phase(tmp_path: Path) -> None:
 
     await reconciled(World(600, grain=10), tmp_path, progress=steps.append)
 
-    phases = [one.phase for one in steps]
+    phases = [step.phase for step in steps]
     assert ["walk", "changes", "look-ups", "comparison"] == sorted(set(phases), key=phases.index)
-    assert {1.0} == {one.share for one, after in pairwise([*steps, None]) if not after or after.phase != one.phase}
+    assert {1.0} == {step.share for step, after in pairwise([*steps, None]) if not after or after.phase != step.phase}
 
 
 async def test_progress_is_not_reported_for_each_account(tmp_path: Path) -> None:
@@ -614,7 +626,7 @@ async def test_progress_is_not_reported_for_each_account(tmp_path: Path) -> None
     )
 
     assert len(steps) < 200
-    assert ["walk", "changes", "comparison"] == [one.phase for one in steps if one.share == 1]
+    assert ["walk", "changes", "comparison"] == [step.phase for step in steps if step.share == 1]
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
@@ -667,7 +679,7 @@ def test_a_report_goes_to_an_open_file_that_has_no_name(tmp_path: Path) -> None:
         file.seek(0)
 
         assert b"order-98" in file.read()
-    assert ["out"] == [one.name for one in tmp_path.iterdir()]
+    assert ["out"] == [path.name for path in tmp_path.iterdir()]
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
@@ -702,7 +714,7 @@ async def test_open_records_explain_differences(tmp_path: Path) -> None:
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path / "out")
 
     assert {("shop-0", "table-7"): Outcome.UNKNOWN} == found(report)
-    assert ["table-7/1"] == [one.name for one in report.open_records]
+    assert ["table-7/1"] == [record.name for record in report.open_records]
     assert 1 == world.writes
 
 
@@ -719,7 +731,7 @@ async def test_an_open_cancel_explains_its_own_order_alone(tmp_path: Path) -> No
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path / "out")
 
     outcomes = {None: Outcome.EXTRA, "A-1": Outcome.UNKNOWN, "A-2": Outcome.MISSING}
-    assert outcomes == {one.reference: one.outcome for one in report.differences()}
+    assert outcomes == {difference.reference: difference.outcome for difference in report.differences()}
 
 
 async def test_a_record_that_is_closed_while_the_book_is_read_explains_a_difference(tmp_path: Path) -> None:

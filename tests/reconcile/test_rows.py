@@ -49,7 +49,7 @@ async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path
 
     missing = {("shop-0", f"order-{i}"): Outcome.MISSING for i in (300, 301)}
     assert (missing if is_answer else {**missing, ("shop-0", "order-300"): Outcome.NOT_READ}) == found(first)
-    reasons = [one.reason for one in first.differences(Outcome.NOT_READ)]
+    reasons = [difference.reason for difference in first.differences(Outcome.NOT_READ)]
     assert all(reason and (status == 200 or str(status) in reason) for reason in reasons)
     assert not first.is_same
     assert {} == first.failed
@@ -127,14 +127,14 @@ def twice(world: World, **more: object) -> None:
 
 
 @pytest.mark.parametrize("has_id", [False, True])
-@pytest.mark.parametrize("where", ["walked", "another day", "by id alone"])
-async def test_an_order_that_the_book_has_twice_is_named(tmp_path: Path, where: str, *, has_id: bool) -> None:
+@pytest.mark.parametrize("place", ["walked", "another day", "by id alone"])
+async def test_an_order_that_the_book_has_twice_is_named(tmp_path: Path, place: str, *, has_id: bool) -> None:
     """Its money is counted once, and the row names the other line."""
     world = World(9, sellers=1, grain=10**9)
     paid = world._book("shop-0", "A-1", BEGIN + DAY)
-    if where != "by id alone":
-        world._show("shop-0", "A-1", BEGIN + DAY if where == "walked" else BEGIN - DAY, paid)
-    if has_id or where == "by id alone":
+    if place != "by id alone":
+        world._show("shop-0", "A-1", BEGIN + DAY if place == "walked" else BEGIN - DAY, paid)
+    if has_id or place == "by id alone":
         world.book[-1]["order_id"] = order_id = world._order("shop-0", "A-1", "processed", paid)
         world.sellers["shop-0"].by_id[order_id]["total_amount"] = str(paid)
     twice(world)
@@ -143,8 +143,11 @@ async def test_an_order_that_the_book_has_twice_is_named(tmp_path: Path, where: 
     report = await reconciled(world, tmp_path)
 
     assert {Outcome.MATCH: 10, Outcome.TWICE_IN_BOOK: 1} == report.counts
-    [one] = report.differences()
-    assert ("A-1", True) == (one.reference, one.reason in {f"book[{i}] is about the same order" for i in (9, 10)})
+    [difference] = report.differences()
+    assert ("A-1", True) == (
+        difference.reference,
+        difference.reason in {f"book[{i}] is about the same order" for i in (9, 10)},
+    )
     assert not report.is_same
 
 
@@ -159,7 +162,7 @@ async def test_a_line_of_three_names_one_that_has_the_order(tmp_path: Path) -> N
     report = await reconciled(world, tmp_path)
 
     assert {Outcome.MATCH: 1, Outcome.TWICE_IN_BOOK: 2} == report.counts
-    assert 1 == len({one.reason for one in report.differences()})
+    assert 1 == len({difference.reason for difference in report.differences()})
 
 
 @pytest.mark.parametrize(
@@ -245,9 +248,9 @@ async def test_an_amount_that_cannot_be_read_is_no_match(
         assert [Outcome.PAID_AMOUNT if name == "paid" else Outcome.MATCH] == [*report.counts]
         return
     assert {Outcome.NOT_COMPARED: 1} == report.counts
-    [one] = report.differences()
-    assert f"the platform has no readable amount for: {name}" == one.reason
-    assert getattr(one, name) is None
+    [difference] = report.differences()
+    assert f"the platform has no readable amount for: {name}" == difference.reason
+    assert getattr(difference, name) is None
     assert not report.is_same
 
 
@@ -344,10 +347,12 @@ async def test_a_reference_that_a_spreadsheet_has_changed_is_recognised(
     world.plant_match("shop-0", f"{reference}E+1 ", BEGIN + DAY)
     world.freeze()
 
-    [one] = (await reconciled(world, tmp_path)).differences()
+    [difference] = (await reconciled(world, tmp_path)).differences()
 
-    assert (Outcome.NOT_PAID_OR_MISSING if order_id is None else Outcome.MISSING) == one.outcome
-    assert (None if hint is None else f"book[1]: {hint}") == (one.reason and one.reason[: len(f"book[1]: {hint}")])
+    assert (Outcome.NOT_PAID_OR_MISSING if order_id is None else Outcome.MISSING) == difference.outcome
+    assert (None if hint is None else f"book[1]: {hint}") == (
+        difference.reason and difference.reason[: len(f"book[1]: {hint}")]
+    )
 
 
 @pytest.mark.parametrize(

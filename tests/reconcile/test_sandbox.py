@@ -62,6 +62,8 @@ async def test_every_order_of_the_sandbox_is_written(sandbox: Sandbox, tmp_path:
         report = await walk(client, created=(BEGIN, BEGIN + timedelta(days=2, hours=12)), out=tmp_path, max_window=12)
 
     table = pyarrow.parquet.read_table([str(part) for part in report.parts])
-    assert [f"order-{i}" for i in range(ORDERS)] == sorted(table["reference"].to_pylist(), key=lambda one: int(one[6:]))
+    assert [f"order-{i}" for i in range(ORDERS)] == sorted(
+        table["reference"].to_pylist(), key=lambda reference: int(reference[6:])
+    )
     assert {Decimal("24.90")} == set(table["paid"].to_pylist())
     assert BEGIN < min(table["created"].to_pylist())

@@ -112,8 +112,10 @@ async def test_sellers_that_cannot_be_read_leave_the_others_alone(
     each = len(world.book) // SELLERS
     assert {Outcome.MATCH: 27 * each, Outcome.NOT_READ: 3 * each} == report.counts
     unread = [*report.differences()]
-    assert {(one.account, one.reason) for one in unread} == {(name, str(e)) for name, e in report.failed.items()}
-    assert {(None, None)} == {(one.paid, one.merchant_order_ids) for one in unread}
+    assert {(difference.account, difference.reason) for difference in unread} == {
+        (name, str(e)) for name, e in report.failed.items()
+    }
+    assert {(None, None)} == {(difference.paid, difference.merchant_order_ids) for difference in unread}
 
     for seller in BROKEN:
         (tmp_path / f"broken-{seller}").unlink()
@@ -135,11 +137,17 @@ async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, pha
 
     assert ["shop-1"] == [*report.failed]
     assert isinstance(report.failed["shop-1"], AuthenticationFailed)
-    found = {(one.account, one.reference): one.outcome for one in report.differences() if one.account != "shop-1"}
-    assert {key: outcome for key, outcome in world.expected.items() if key[0] != "shop-1"} == found
+    outcomes = {
+        (difference.account, difference.reference): difference.outcome
+        for difference in report.differences()
+        if difference.account != "shop-1"
+    }
+    assert {key: outcome for key, outcome in world.expected.items() if key[0] != "shop-1"} == outcomes
     inside = [row for row in world.book if row["account"] == "shop-1" and CREATED[0] <= row["created"] < CREATED[1]]
     assert len(inside) == report.counts[Outcome.NOT_READ]
-    assert {Outcome.NOT_READ} == {one.outcome for one in report.differences() if one.account == "shop-1"}
+    assert {Outcome.NOT_READ} == {
+        difference.outcome for difference in report.differences() if difference.account == "shop-1"
+    }
 
 
 async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
@@ -151,14 +159,14 @@ async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
 @pytest.mark.parametrize("phase", ["proof", "walk", "changes"])
 async def test_a_seller_that_fails_once_is_read_at_the_end(tmp_path: Path, phase: str) -> None:
     """The outage of a minute leaves no trace."""
-    world, left = World(300, grain=4), [1]
+    world, failures = World(300, grain=4), [1]
 
     def fails(seller: str, url: str) -> Response | None:
-        return rejected(500) if seller == "shop-1" and PHASES[phase] in url and left and left.pop() else None
+        return rejected(500) if seller == "shop-1" and PHASES[phase] in url and failures and failures.pop() else None
 
     report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
 
-    assert not left
+    assert not failures
     assert (world.counts, {}) == (report.counts, report.failed)
 
 
@@ -183,7 +191,7 @@ async def test_a_seller_whose_look_ups_get_no_response_is_set_aside_soon(tmp_pat
 
     assert {"shop-1": NoAnswer} == {name: type(error) for name, error in report.failed.items()}
     assert calls["shop-1"] < 40
-    unread = Counter(one.account for one in report.differences(Outcome.NOT_READ))
+    unread = Counter(difference.account for difference in report.differences(Outcome.NOT_READ))
     assert 0 < unread["shop-0"] < 200 < unread["shop-1"]
 
 
@@ -264,10 +272,10 @@ def limiting(until: float, clock: FakeClock, retry_after: int) -> Callable[[str,
 @pytest.mark.parametrize("phase", ["start", "look-ups"])
 async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path, phase: str) -> None:
     """A minute is longer than a call waits; the run has the time."""
-    world, clock, left = World(40, sellers=1, grain=4), FakeClock(), [1]
+    world, clock, rejections = World(40, sellers=1, grain=4), FakeClock(), [1]
 
     def fails(seller: str, url: str) -> Response | None:
-        is_hit = (phase == "start" or "reference" in url) and left and left.pop()
+        is_hit = (phase == "start" or "reference" in url) and rejections and rejections.pop()
         return rejected(429, **{"Retry-After": "60"}) if is_hit else None
 
     failing = Failing(world, fails)

@@ -113,7 +113,7 @@ async def test_progress_is_reported_after_each_commit(tmp_path: Path, monkeypatc
     report = await walked(Served(quiet(1)), tmp_path, progress=steps.append)
 
     assert 1 < len(steps)
-    assert [one.share for one in steps] == sorted(one.share for one in steps)
+    assert [step.share for step in steps] == sorted(step.share for step in steps)
     assert (1.0, report.rows, report.windows, report.calls) == (
         steps[-1].share,
         steps[-1].rows,
@@ -189,9 +189,9 @@ class Miscounting(Platform):
 
     more = 3
 
-    def show(self, *asked: object) -> tuple[list, int] | None:
-        shown = super().show(*asked)
-        return shown and (shown[0], shown[1] + self.more)
+    def show(self, *arguments: object) -> tuple[list, int] | None:
+        page = super().show(*arguments)
+        return page and (page[0], page[1] + self.more)
 
 
 @pytest.mark.parametrize("more", [1, 3, 700])
@@ -266,7 +266,7 @@ class Summer(Platform):
     def _selected(self, begin: int | None, end: int | None) -> list:
         if begin is not None and end is not None:
             summer = sorted(row.created for row in self.rows.values())[len(self.rows) * 7 // 8]
-            begin, end = (one + 3_600_000 * (one >= summer) for one in (begin, end))
+            begin, end = (moment + 3_600_000 * (moment >= summer) for moment in (begin, end))
         return super()._selected(begin, end)
 
 
@@ -274,8 +274,8 @@ def without_the_last_page(original: Callable[..., Awaitable[tuple[list, int]]]) 
     """Samples of the first page, and of the middle."""
 
     async def samples(self: object, name: str, by: str) -> tuple[list, int]:
-        found, total = await original(self, name, by)
-        return found[:20], total
+        pages, total = await original(self, name, by)
+        return pages[:20], total
 
     return samples
 
@@ -377,12 +377,12 @@ async def test_windows_older_than_the_search_shows_are_named(tmp_path: Path) -> 
 async def test_a_failed_run_goes_on(tmp_path: Path) -> None:
     """A call that fails ends the run; with the same arguments, the next one does what is left."""
     served = Served(quiet(3))
-    left = 25
+    remaining = 25
 
     async def fails(request: object) -> object:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining < 0:
             raise ConnectionError
         return await served(request)
 
@@ -443,16 +443,16 @@ async def test_a_checkpoint_of_somebody_else_is_rejected(tmp_path: Path, theirs:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "options",
     [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}, {"lag": timedelta(0)}],
     ids=str,
 )
-async def test_another_question_is_rejected(tmp_path: Path, other: dict) -> None:
+async def test_another_question_is_rejected(tmp_path: Path, options: dict) -> None:
     """A directory belongs to one question: mixed, the rows of two would be those of neither."""
     await walked(Served(quiet(1)), tmp_path)
 
     with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
-        await walked(Served(quiet(1)), tmp_path, **other)
+        await walked(Served(quiet(1)), tmp_path, **options)
 
 
 class Ended:
@@ -481,7 +481,7 @@ class Signed:
 
 def selling(token: str | Ended | Signed, base_url: str = "https://x", **options: object) -> PaymentsClient:
     """A client of one seller, by a token or another source of them; it is answered as all others."""
-    one = {"access_token": token} if isinstance(token, str) else {"auth": token}
+    credentials = {"access_token": token} if isinstance(token, str) else {"auth": token}
     served = Served(quiet(1))
 
     async def answer(request: Request) -> Response:
@@ -490,7 +490,7 @@ def selling(token: str | Ended | Signed, base_url: str = "https://x", **options:
         return Response(404, {}, b"{}")  # What is read for a token alone.
 
     return PaymentsClient(
-        **one,
+        **credentials,
         base_url=base_url,
         transport=MemoryTransport(answer),
         clock=FakeClock(),
@@ -503,7 +503,7 @@ SELLER = "TEST-1-112412-x-111"
 
 
 @pytest.mark.parametrize(
-    "other",
+    "second",
     [
         lambda: selling("TEST-1-112412-x-222"),
         lambda: selling(SELLER, "https://y"),
@@ -514,13 +514,13 @@ SELLER = "TEST-1-112412-x-111"
     ids=["seller", "platform", "site", "nobody", "account"],
 )
 async def test_another_seller_or_platform_is_another_question(
-    tmp_path: Path, other: Callable[[], PaymentsClient]
+    tmp_path: Path, second: Callable[[], PaymentsClient]
 ) -> None:
     """The rows of one seller are never found in the run of another, where nothing would be asked."""
     await walk(selling(SELLER), created=WEEK, out=tmp_path, max_window=CAP)
 
     with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
-        await walk(other(), created=WEEK, out=tmp_path, max_window=CAP)
+        await walk(second(), created=WEEK, out=tmp_path, max_window=CAP)
 
 
 @pytest.mark.parametrize(
@@ -623,28 +623,28 @@ async def test_arguments_that_make_no_sense_are_rejected(tmp_path: Path, wrong: 
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-def die(out: Path, seed: int, calls: int, where: str) -> int:
+def die(out: Path, seed: int, calls: int, place: str) -> int:
     """Walk in a process that kills itself; return its exit status."""
-    command = [sys.executable, "-m", "tests.reconcile.served", str(out), str(seed), str(calls), where]
+    command = [sys.executable, "-m", "tests.reconcile.served", str(out), str(seed), str(calls), place]
     return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=50).returncode
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
-@pytest.mark.parametrize("where", ["call", "written"])
+@pytest.mark.parametrize("place", ["call", "written"])
 @pytest.mark.parametrize("seed", [1])
-def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: int, where: str) -> None:
+def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: int, place: str) -> None:
     """Killed at a call, or after a file was written and before it was entered: killed again, then run to its end."""
-    assert 0 == die(tmp_path / "whole", seed, 10**9, where)
+    assert 0 == die(tmp_path / "whole", seed, 10**9, place)
     chance = random.Random(seed)
     kills = 0
     for _ in range(3):
-        most = 40 if where == "call" else 4
-        kills += -signal.SIGKILL == die(tmp_path / "killed", seed, chance.randrange(1, most), where)
+        most = 40 if place == "call" else 4
+        kills += -signal.SIGKILL == die(tmp_path / "killed", seed, chance.randrange(1, most), place)
     assert 2 <= kills
     files = len(list((tmp_path / "killed" / "parts").iterdir()))
-    assert where == "call" or len(entered(tmp_path / "killed")) < files
+    assert place == "call" or len(entered(tmp_path / "killed")) < files
 
-    assert 0 == die(tmp_path / "killed", seed, 10**9, where)
+    assert 0 == die(tmp_path / "killed", seed, 10**9, place)
 
     assert written(tmp_path / "whole" / "parts") == written(tmp_path / "killed" / "parts")
 

@@ -15,10 +15,14 @@ def declared(info: inspect.Type) -> Iterator[tuple[str, str]]:
                 yield cls.__name__, field.encode_name
                 yield from declared(field.type)
         case inspect.UnionType(types=types):
-            for one in types:
-                yield from declared(one)
-        case inspect.ListType(item_type=one) | inspect.VarTupleType(item_type=one) | inspect.Metadata(type=one):
-            yield from declared(one)
+            for item_type in types:
+                yield from declared(item_type)
+        case (
+            inspect.ListType(item_type=item_type)
+            | inspect.VarTupleType(item_type=item_type)
+            | inspect.Metadata(type=item_type)
+        ):
+            yield from declared(item_type)
         case _:
             pass
 
@@ -32,12 +36,12 @@ def present(info: inspect.Type, value: object) -> Iterator[tuple[str, str]]:
                     yield cls.__name__, field.encode_name
                     yield from present(field.type, value[field.encode_name])
         case inspect.UnionType(types=types), _:
-            for one in types:
-                yield from present(one, value)
-        case inspect.ListType(item_type=one) | inspect.VarTupleType(item_type=one), list():
+            for item_type in types:
+                yield from present(item_type, value)
+        case inspect.ListType(item_type=item_type) | inspect.VarTupleType(item_type=item_type), list():
             for item in value:
-                yield from present(one, item)
-        case inspect.Metadata(type=one), _:
-            yield from present(one, value)
+                yield from present(item_type, item)
+        case inspect.Metadata(type=item_type), _:
+            yield from present(item_type, value)
         case _:
             pass

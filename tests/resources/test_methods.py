@@ -174,7 +174,7 @@ def test_a_docstring_names_what_the_method_raises(
     """Whoever reads the docstring knows the errors to handle: local ones, and those of the documented rejections."""
     noun, method = name.split(".")
     raises = inspect.getdoc(getattr(getattr(client, noun), method)).partition("Raises:")[2]
-    classes = {error_class(one.status, one.code) for one in operation.errors if one.status in OF_THE_REQUEST}
+    classes = {error_class(error.status, error.code) for error in operation.errors if error.status in OF_THE_REQUEST}
     names = {Conflict.__name__ if issubclass(cls, Conflict) else cls.__name__ for cls in classes}
     if operation.body is not None or operation.path_names:
         names.add(RequestInvalid.__name__)
@@ -242,9 +242,9 @@ async def test_a_key_goes_with_its_own_call_only(client: PaymentsClient, transpo
     await client.wallet_payments.create(WALLET)
     await client.customers.create(CustomerRequest())
 
-    given, made, none = [request.headers.get("X-Idempotency-Key") for request in transport.requests]
-    assert "ride-7" == given
-    assert made not in (None, "ride-7")
+    supplied, generated, none = [request.headers.get("X-Idempotency-Key") for request in transport.requests]
+    assert "ride-7" == supplied
+    assert generated not in (None, "ride-7")
     assert none is None
 
 
@@ -272,9 +272,9 @@ SECRETIVE = [
 @pytest.mark.parametrize("value", SECRETIVE, ids=lambda value: type(value).__name__)
 def test_credentials_are_not_shown(value: object) -> None:
     """Neither repr, str, format nor a rich display shows a credential, and a pickle is rejected."""
-    shown = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
+    texts = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
 
-    assert not [text for text in shown if "secret0123" in text]
+    assert not [text for text in texts if "secret0123" in text]
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(value)
 

@@ -65,7 +65,10 @@ DOCUMENTED = {
 
 def test_every_operation_of_the_spec_is_declared() -> None:
     """Thirteen operations, each with the section, the method and the path of the spec, and its row of failures."""
-    declared = {name: (one.section, one.method, one.path, one.retry) for name, one in OPERATIONS.items()}
+    declared = {
+        name: (operation.section, operation.method, operation.path, operation.retry)
+        for name, operation in OPERATIONS.items()
+    }
 
     assert DECLARED == declared
 
@@ -354,12 +357,14 @@ def test_a_response_to_another_request_is_noticed(
     operation = OPERATIONS[name]
     request = None if body is None else convert(body, operation.body)
 
-    found = operation.identity.compare(request, path, operation.decode(response.encode())[0])
+    comparison = operation.identity.compare(request, path, operation.decode(response.encode())[0])
 
-    assert belongs is (found.mismatch is None)
+    assert belongs is (comparison.mismatch is None)
 
 
-@pytest.mark.parametrize("query", [one.query for one in OPERATIONS.values() if one.query], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "query", [operation.query for operation in OPERATIONS.values() if operation.query], ids=lambda cls: cls.__name__
+)
 def test_the_types_of_a_position_are_found_from_every_module(query: type) -> None:
     """A query inherits them, and no text: since Python 3.14, its names are looked up in the module of the resource."""
     kinds = [query.__annotations__[name] for name in ("offset", "limit")]

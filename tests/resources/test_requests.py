@@ -52,10 +52,12 @@ INSTEAD = {("TokenRequest", "refresh_token"), ("ItemRequest", "external_categori
 
 def test_the_table_has_every_member_that_is_declared() -> None:
     """A member that is new in a request is tried at both ends of the wire: all tests of the table are about it too."""
-    bodies = {name: inspect.type_info(one.body) for name, one in OPERATIONS.items() if one.body is not None}
-    told = {member for name, body in bodies.items() for member in present(body, json.loads(WHOLE[name]))}
+    bodies = {
+        name: inspect.type_info(operation.body) for name, operation in OPERATIONS.items() if operation.body is not None
+    }
+    members = {member for name, body in bodies.items() for member in present(body, json.loads(WHOLE[name]))}
 
-    assert {member for body in bodies.values() for member in declared(body)} == told | INSTEAD
+    assert {member for body in bodies.values() for member in declared(body)} == members | INSTEAD
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -190,7 +192,7 @@ def test_a_day_has_a_json_schema(kind: type) -> None:
     """A program that shows what it takes, to a form or to a model, needs no hook to say what a day is."""
     schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
 
-    days = [one for name, one in schema["properties"].items() if "date" in name or name == "last_purchase"]
+    days = [day for name, day in schema["properties"].items() if "date" in name or name == "last_purchase"]
     assert days
     assert all(DAY_SCHEMA in day["anyOf"] for day in days)
 

@@ -177,10 +177,10 @@ def _read_as(kind: type, raw: object) -> object:
 
 def test_the_table_has_every_member_that_is_declared() -> None:
     """A member that is new in a response is read, lost, spoiled and left out like the others in the tests below."""
-    responses = {name: inspect.type_info(one.result) for name, one in OPERATIONS.items()}
-    told = {member for name, text in WHOLE.items() for member in present(responses[name], json.loads(text))}
+    responses = {name: inspect.type_info(operation.result) for name, operation in OPERATIONS.items()}
+    members = {member for name, text in WHOLE.items() for member in present(responses[name], json.loads(text))}
 
-    assert {member for response in responses.values() for member in declared(response)} == told
+    assert {member for response in responses.values() for member in declared(response)} == members
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -236,9 +236,9 @@ def test_a_missing_member_is_none(name: str) -> None:
     """Any member but the identity may be missing, and a response without it needs no repair."""
     operation, whole = OPERATIONS[name], _read(WHOLE[name])
     for member in whole.keys() - {"id", "access_token"}:
-        rest = {key: value for key, value in whole.items() if key != member}
+        remaining = {key: value for key, value in whole.items() if key != member}
 
-        value, anomalies = operation.decode(json.dumps(rest, default=float).encode())
+        value, anomalies = operation.decode(json.dumps(remaining, default=float).encode())
 
         assert getattr(value, member) in (None, type(getattr(value, member))())
         assert () == anomalies
@@ -407,7 +407,7 @@ def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: t
     """Payment, refunds and code are at hand, and absent without an error where a response leaves them out."""
     order, _ = OPERATIONS["orders.get"].decode(f'{{"id": "ORD1"{members}}}'.encode())
 
-    assert expected == (order.payment and order.payment.id, tuple(one.id for one in order.refunds), order.qr_data)
+    assert expected == (order.payment and order.payment.id, tuple(refund.id for refund in order.refunds), order.qr_data)
 
 
 def test_a_member_that_nobody_knows_is_ignored() -> None:

@@ -59,8 +59,8 @@ def run_web() -> None:
             yield
 
     async def handle(request: web.Request) -> web.Response:
-        status, told = await sell(request.app[key], request.match_info["name"])
-        return web.json_response(told, status=status)
+        status, answer = await sell(request.app[key], request.match_info["name"])
+        return web.json_response(answer, status=status)
 
     app = web.Application()
     app.cleanup_ctx.append(lifespan)
@@ -85,9 +85,9 @@ def run_uvicorn() -> None:
                 await receive()
             await send({"type": "lifespan.shutdown.complete"})
             return
-        status, told = await sell(state["client"], scope["path"].rpartition("/")[2])
+        status, answer = await sell(state["client"], scope["path"].rpartition("/")[2])
         await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(told).encode()})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
     config = uvicorn.Config(app, host="127.0.0.1", port=PORT, lifespan="on", log_level="error", loop="asyncio")
     uvicorn.Server(config).run()

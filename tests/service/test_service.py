@@ -56,11 +56,11 @@ class Service:
             self.told[name] = None
             try:
                 async with session.post(f"http://127.0.0.1:{self._port}/sell/{name}") as response:
-                    told = await response.json(content_type=None)
+                    answer = await response.json(content_type=None)
             except aiohttp.ClientError:
                 await asyncio.sleep(0.01)  # Until uvicorn listens, or because it is gone.
                 continue
-            self.told[name] = told.get("id")
+            self.told[name] = answer.get("id")
             if number > 40 // BUYERS:
                 self.busy.set()
 
@@ -96,14 +96,14 @@ async def test_a_service_stops_under_load(tmp_path: Path, unused_port: int, kind
         # The leases of a process that was killed end a minute later.
         rows = SQLiteJournal(journal, now=lambda: time.time() + 120)
         async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=rows) as client:
-            left = await rows.records([RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN])
+            open_rows = await rows.records([RecordState.PENDING, RecordState.SENT, RecordState.UNKNOWN])
             if number is signal.SIGTERM:
-                assert [] == left
+                assert [] == open_rows
             await client.recover()
             closed = await rows.records(tuple(RecordState), limit=10_000)
-        made = Counter(entry.external_reference for entry in sandbox.ledger() if entry.kind == "order_created")
+        created = Counter(entry.external_reference for entry in sandbox.ledger() if entry.kind == "order_created")
 
-    assert {1} == set(made.values())
+    assert {1} == set(created.values())
     assert {RecordState.DONE} == {row.state for row in closed}
-    assert made.keys() == {row.name for row in closed}
-    assert {name for name, told in service.told.items() if told} <= made.keys()
+    assert created.keys() == {row.name for row in closed}
+    assert {name for name, answer in service.told.items() if answer} <= created.keys()

@@ -62,12 +62,12 @@ class Exported:
 
     def metrics(self) -> dict[str, list[SimpleNamespace]]:
         """The points of each metric: attributes, and a value, or a count and a sum."""
-        found: dict[str, list[SimpleNamespace]] = {}
+        points: dict[str, list[SimpleNamespace]] = {}
         data = self.reader.get_metrics_data()
         for resource in data.resource_metrics if data else ():
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    found[metric.name] = [
+                    points[metric.name] = [
                         SimpleNamespace(
                             labels=dict(point.attributes),
                             value=getattr(point, "value", None),
@@ -76,7 +76,7 @@ class Exported:
                         )
                         for point in metric.data.data_points
                     ]
-        return found
+        return points
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def exported() -> Iterator[Exported]:
 
 def make(observer: OpenTelemetryObserver, transport: MemoryTransport, **settings: object) -> PaymentsClient:
     """Make a client that is observed."""
-    known = {"base_url": "https://platform.test:8443", "clock": FakeClock(), "access_token": TOKEN}
+    defaults = {"base_url": "https://platform.test:8443", "clock": FakeClock(), "access_token": TOKEN}
     return PaymentsClient(
-        transport=transport, observers=[observer], **{**known, "retry": RetryPolicy(base_delay=0), **settings}
+        transport=transport, observers=[observer], **{**defaults, "retry": RetryPolicy(base_delay=0), **settings}
     )
 
 
@@ -218,13 +218,13 @@ async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
     transport = MemoryTransport(lambda request: ORDER)
     client = make(exported.observer(), transport, clock=FakeClock(), retry=RetryPolicy(attempts=2))
     transport.replies(503, 503)
-    seen = []
+    budgets = []
     for _ in range(6):
         with suppress(PaymentsError):
             await client.orders.get("ORD1")
-        seen += [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
+        budgets += [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
 
-    assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(seen)
+    assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(budgets)
 
 
 async def test_a_budget_of_one_seller_does_not_hide_that_of_another(exported: Exported) -> None:
@@ -350,9 +350,9 @@ async def test_apm_tools_see_the_requests_of_the_default_transport(exported: Exp
         AioHttpClientInstrumentor().uninstrument()
 
     attempts = {span.context.span_id for span in exported.spans if "url.template" in span.attributes}
-    seen = [span for span in exported.spans if "aiohttp" in span.instrumentation_scope.name]
-    assert 2 == len(attempts) == len(seen)
-    assert attempts == {span.parent.span_id for span in seen}
+    spans = [span for span in exported.spans if "aiohttp" in span.instrumentation_scope.name]
+    assert 2 == len(attempts) == len(spans)
+    assert attempts == {span.parent.span_id for span in spans}
 
 
 async def test_a_trace_config_sees_the_requests(exported: Exported) -> None:
@@ -384,14 +384,14 @@ async def test_no_secret_is_exported(exported: Exported) -> None:
 def test_without_the_extra_the_error_names_it() -> None:
     """Importing the module says what to install; the package itself does not need it."""
     program = "import sys; sys.modules['opentelemetry'] = None; import paymentsdk.client; import paymentsdk.telemetry"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    assert "install the extra `otel`: pip install '<path or URL of paymentsdk>[otel]'" in done.stderr
+    assert "install the extra `otel`: pip install '<path or URL of paymentsdk>[otel]'" in process.stderr
 
 
 def test_the_sdk_is_not_needed() -> None:
     """The API alone is imported: a program without an exporter pays for nothing else."""
     program = "import sys, paymentsdk.telemetry; print([n for n in sys.modules if n.startswith('opentelemetry.sdk')])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "[]" == done.stdout.strip()
+    assert "[]" == process.stdout.strip()

@@ -37,8 +37,8 @@ class Outcomes(Struct):
 class Unsteady(asyncio.Protocol):
     """Responds with the target of a request, or not at all, and ends its connection soon after."""
 
-    def __init__(self, seen: Counter[str], dice: random.Random) -> None:
-        self.seen, self.dice, self.data = seen, dice, b""
+    def __init__(self, arrivals: Counter[str], dice: random.Random) -> None:
+        self.seen, self.dice, self.data = arrivals, dice, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn how to write."""
@@ -48,8 +48,8 @@ class Unsteady(asyncio.Protocol):
         """Note what has arrived, and do one of many things."""
         self.data += data
         while b"\r\n\r\n" in self.data:
-            head, _, rest = self.data.partition(b"\r\n\r\n")
-            self.data = rest.removeprefix(b"{}") if b"POST" in head[:4] or b"PUT" in head[:4] else rest
+            head, _, remaining = self.data.partition(b"\r\n\r\n")
+            self.data = remaining.removeprefix(b"{}") if b"POST" in head[:4] or b"PUT" in head[:4] else remaining
             target = head.split(b" ", 2)[1]
             self.seen[target.decode()] += 1
             response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(target), target)
@@ -79,13 +79,13 @@ class Unsteady(asyncio.Protocol):
 
 
 @contextlib.contextmanager
-def unsteady_server(seen: Counter[str], seed: int) -> Iterator[str]:
+def unsteady_server(arrivals: Counter[str], seed: int) -> Iterator[str]:
     """Run the server on a thread of its own, for real races; yield its address."""
     ready, addresses, dice = threading.Event(), [], random.Random(seed)
 
     async def serve() -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-        server = await loop.create_server(lambda: Unsteady(seen, dice), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: Unsteady(arrivals, dice), "127.0.0.1", 0)
         addresses.extend((server.sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(stopped.set)))
         ready.set()
         async with server:
@@ -104,7 +104,7 @@ def unsteady_server(seen: Counter[str], seed: int) -> Iterator[str]:
 
 async def race(name: str, requests: int, seed: int) -> Outcomes:
     """Send so many requests over the transport *name*, and compare what each came to with what the server saw."""
-    outcomes, seen, dice, numbers = Outcomes(), Counter(), random.Random(seed), iter(range(requests))
+    outcomes, arrivals, dice, numbers = Outcomes(), Counter(), random.Random(seed), iter(range(requests))
     ended: dict[str, str] = {}
 
     async def work(transport: AiohttpTransport | Http11Transport, address: str) -> None:
@@ -120,14 +120,14 @@ async def race(name: str, requests: int, seed: int) -> Outcomes:
                 ended[target] = "response" if response.body.decode() == target else "another's response"
             await asyncio.sleep(dice.random() * SOON)
 
-    with unsteady_server(seen, seed) as address:
+    with unsteady_server(arrivals, seed) as address:
         transport = KINDS[name](limit=CONNECTIONS, drain=0.1)
         await asyncio.gather(*(work(transport, address) for _ in range(WORKERS)))
         await transport.aclose()
     for target, outcome in ended.items():
         outcomes.counts[outcome] += 1
-        outcomes.counts["failed as sent, and not seen"] += outcome == "failed as sent" and not seen[target]
+        outcomes.counts["failed as sent, and not seen"] += outcome == "failed as sent" and not arrivals[target]
         right = {"response": (1,), "failed as sent": (0, 1), "failed as not sent": (0,)}.get(outcome, ())
-        if seen[target] not in right:
-            outcomes.breaches.append(f"{target}: {outcome}, and seen {seen[target]} times")
+        if arrivals[target] not in right:
+            outcomes.breaches.append(f"{target}: {outcome}, and seen {arrivals[target]} times")
     return outcomes

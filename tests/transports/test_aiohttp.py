@@ -56,11 +56,11 @@ def test_it_can_be_made_without_a_loop() -> None:
             await transport.aclose()
         return response.status
 
-    async def made() -> AiohttpTransport:
+    async def make() -> AiohttpTransport:
         return AiohttpTransport()
 
     assert 200 == asyncio.run(send(AiohttpTransport()))
-    assert 200 == asyncio.run(send(asyncio.run(made())))  # The loop that it was made on is not that of its connections.
+    assert 200 == asyncio.run(send(asyncio.run(make())))  # The loop that it was made on is not that of its connections.
     with asyncio.Runner() as runner:
 
         async def session() -> aiohttp.ClientSession:
@@ -103,8 +103,8 @@ async def test_what_is_out_of_the_ordinary_arrives(name: str, transport: Aiohttp
     async with FaultServer(always(http(200, b""))) as server:
         assert 200 == (await transport.send(make(server.url("/orders")))).status
 
-    [seen] = server.seen
-    arrived = {**seen.headers, "target": seen.target, "method": seen.method}
+    [request] = server.seen
+    arrived = {**request.headers, "target": request.target, "method": request.method}
     assert expected.items() <= arrived.items()
 
 
@@ -132,8 +132,8 @@ async def test_what_is_no_http_is_not_sent(request_: Callable[[str], Request], t
         assert not server.seen
 
     assert (False, True) == (caught.value.sent, caught.value.permanent)
-    shown = traceback.TracebackException.from_exception(caught.value)
-    assert "canary" not in "".join(shown.format())
+    report = traceback.TracebackException.from_exception(caught.value)
+    assert "canary" not in "".join(report.format())
 
 
 # --- injected sessions ------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
         transport = AiohttpTransport()
         assert 200 == (await transport.send(Request("GET", server.url(), TOKEN))).status
         await transport.aclose()
-        assert [TOKEN["Authorization"]] == [seen.headers["authorization"] for seen in server.seen]
+        assert [TOKEN["Authorization"]] == [request.headers["authorization"] for request in server.seen]
 
 
 async def test_a_value_error_of_a_trace_says_nothing() -> None:
@@ -244,17 +244,17 @@ async def test_a_session_of_another_loop() -> None:
 @pytest.mark.parametrize("owned", [True, False])
 async def test_trace_configs_see_every_request(owned: bool) -> None:
     """What instruments aiohttp sees the requests of a session, the transport's own or another's, and how they end."""
-    seen: list[tuple[str, object]] = []
+    events: list[tuple[str, object]] = []
     config = aiohttp.TraceConfig()
 
     async def began(session: object, context: object, params: aiohttp.TraceRequestStartParams) -> None:
-        seen.append(("began", str(params.url.path)))
+        events.append(("began", str(params.url.path)))
 
     async def ended(session: object, context: object, params: aiohttp.TraceRequestEndParams) -> None:
-        seen.append(("ended", params.response.status))
+        events.append(("ended", params.response.status))
 
     async def failed_(session: object, context: object, params: aiohttp.TraceRequestExceptionParams) -> None:
-        seen.append(("failed", "canary" in repr(params.exception) or type(params.exception) is Exception))
+        events.append(("failed", "canary" in repr(params.exception) or type(params.exception) is Exception))
 
     config.on_request_start.append(began)
     config.on_request_end.append(ended)
@@ -272,7 +272,7 @@ async def test_trace_configs_see_every_request(owned: bool) -> None:
         with refused_port() as port:
             await failed(transport, Request("POST", f"http://127.0.0.1:{port}/orders", TOKEN, b"{}"))
 
-    assert [("began", "/orders"), ("ended", 201)] * 2 + [("began", "/orders"), ("failed", False)] == seen
+    assert [("began", "/orders"), ("ended", 201)] * 2 + [("began", "/orders"), ("failed", False)] == events
 
 
 def test_nothing_private_of_aiohttp_is_used() -> None:
@@ -281,7 +281,7 @@ def test_nothing_private_of_aiohttp_is_used() -> None:
     files = [
         path for path in package.rglob("*.py") if re.search(r"^(from|import) aiohttp", path.read_text(), re.MULTILINE)
     ]
-    found = [
+    private = [
         f"{path.name}:{node.lineno} {ast.unparse(node)}"
         for path in files
         for node in ast.walk(ast.parse(path.read_text()))
@@ -289,7 +289,7 @@ def test_nothing_private_of_aiohttp_is_used() -> None:
     ]
 
     assert len(files) > 3
-    assert [] == found
+    assert [] == private
     assert [] == [path.name for path in (package / "transports").glob("*.py") if "__version__" in path.read_text()]
 
 
@@ -346,7 +346,7 @@ async def test_lower_case_is_sent_once_too(transport: AiohttpTransport) -> None:
             False,
             "the server closed the connection without a response",
         )
-        assert ["GET", "GET"] == [seen.method for seen in server.seen]
+        assert ["GET", "GET"] == [request.method for request in server.seen]
 
 
 # --- proxies ----------------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ async def test_a_proxy_that_rejects() -> None:
         await transport.aclose()
 
         assert outcome == (False, False, "the proxy refused to connect (status 407)")
-        assert ["CONNECT"] == [seen.method for seen in proxy.seen]
+        assert ["CONNECT"] == [request.method for request in proxy.seen]
         assert "authorization" not in proxy.seen[0].headers
     with refused_port() as port:
         transport = AiohttpTransport(proxy=f"http://127.0.0.1:{port}")
@@ -381,7 +381,7 @@ async def test_a_proxy_that_breaks_off(answer: bytes, *, fresh: bool) -> None:
     async with FaultServer(script) as proxy, contextlib.aclosing(AiohttpTransport(proxy=proxy.url())) as transport:
         sent, *_ = await failed(transport, Request("POST", "https://api.example.com/", TOKEN, fresh=fresh))
 
-        assert ["CONNECT"] == [seen.method for seen in proxy.seen]
+        assert ["CONNECT"] == [request.method for request in proxy.seen]
     assert not sent
 
 
@@ -391,16 +391,16 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
     monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """The proxy gets it in a header field: the URL of a proxy is shown in the warnings of aiohttp."""
-    shown: list[str] = []
+    keys: list[str] = []
 
     async def telling(
         connector: aiohttp.TCPConnector,
         request: aiohttp.ClientRequest,
-        *asked: object,
+        *arguments: object,
         connect=aiohttp.TCPConnector.connect,
     ) -> object:
-        shown.append(repr(request.connection_key))
-        return await connect(connector, request, *asked)
+        keys.append(repr(request.connection_key))
+        return await connect(connector, request, *arguments)
 
     monkeypatch.setattr(aiohttp.TCPConnector, "connect", telling)
     async with FaultServer(always(http(407))) as proxy:
@@ -411,10 +411,10 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
                 await transport.send(Request("GET", f"{scheme}://api.example.com/"))
 
         assert ["Basic " + b64encode(b"user:can@ry-1").decode()] == [
-            seen.headers["proxy-authorization"] for seen in proxy.seen
+            request.headers["proxy-authorization"] for request in proxy.seen
         ]
-    assert 1 == len(shown)
-    assert "ry-1" not in shown[0]
+    assert 1 == len(keys)
+    assert "ry-1" not in keys[0]
 
 
 @pytest.mark.parametrize("login", ["us%E2%82%ACer:canary", "user:can%E2%82%ACary", "us%3Aer:canary"])
@@ -448,10 +448,10 @@ async def test_options_that_aiohttp_does_not_take_send_nothing(options: dict[str
 
 async def test_options_reach_aiohttp() -> None:
     """What aiohttp's connector takes can be given: here a maker of sockets, and one connection at a time."""
-    made = []
+    addresses = []
 
     def make(address: tuple) -> socket.socket:
-        made.append(address[4])
+        addresses.append(address[4])
         return socket.socket(*address[:3])
 
     async with FaultServer(always(http())) as server:
@@ -459,7 +459,7 @@ async def test_options_reach_aiohttp() -> None:
         await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
         await transport.aclose()
 
-        assert 1 == server.opened == len(made)
+        assert 1 == server.opened == len(addresses)
 
 
 async def test_a_fingerprint_is_checked() -> None:

@@ -79,7 +79,7 @@ def test_every_error_of_aiohttp_has_a_meaning() -> None:
 async def test_what_an_error_means(name: str, injected: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what happens before the first byte is written counts as not sent, on a session that tells nothing else."""
 
-    async def broken(*given: object, **asked: object) -> None:
+    async def broken(*arguments: object, **options: object) -> None:
         raise Blank
 
     class Blank(FOUND[name]):
@@ -108,7 +108,7 @@ async def test_what_aiohttp_cannot_send_again_was_sent(method: str, injected: Ai
         await injected.send(Request("GET", server.url(), TOKEN))
         sent, permanent, reason = await failed(injected, Request(method, server.url(), TOKEN))
 
-    assert ["GET", method] == [seen.method for seen in server.seen]
+    assert ["GET", method] == [request.method for request in server.seen]
     assert (True, False) == (sent, permanent)
     assert reason.startswith("no connection to the server")
 
@@ -123,7 +123,7 @@ async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str)
         def __init__(self) -> None:
             pass
 
-    async def mislead(*given: object) -> None:
+    async def mislead(*arguments: object) -> None:
         raise Misleading
 
     trace = aiohttp.TraceConfig()
@@ -185,7 +185,7 @@ async def test_what_nobody_expects_is_ambiguous(
 ) -> None:
     """An error that is not known is reported by its name and place, and as sent unless there never was a connection."""
 
-    async def broken(*given: object, **asked: object) -> None:
+    async def broken(*arguments: object, **options: object) -> None:
         raise kind("Bearer APP_USR-1-2-canary")
 
     monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
@@ -234,6 +234,6 @@ async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypa
         with pytest.raises(Interrupt) as interrupted:
             await transport.send(request)
 
-    shown = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
-    assert "in send" in shown
-    assert "canary" not in shown
+    text = "".join(traceback.TracebackException.from_exception(interrupted.value, capture_locals=True).format())
+    assert "in send" in text
+    assert "canary" not in text

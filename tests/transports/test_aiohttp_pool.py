@@ -48,8 +48,8 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            if seen.target == "/a":
+        async for request in peer.requests():
+            if request.target == "/a":
                 await go_on.wait()
             await peer.write(http())
 
@@ -63,7 +63,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
             second.cancel()
             return status
 
-        leading, second, third = (asyncio.ensure_future(one) for one in (first(), send("/b"), send("/c")))
+        leading, second, third = (asyncio.ensure_future(coroutine) for coroutine in (first(), send("/b"), send("/c")))
         await until(lambda: server.seen and waiting(limited) == 2)
         go_on.set()
 
@@ -94,7 +94,7 @@ async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
         go_on.set()
         await asyncio.gather(*working)
         await limited.aclose()
-        first = {seen.target[-1] for seen in server.seen[:8]}
+        first = {request.target[-1] for request in server.seen[:8]}
 
     assert set("abcdef") == first
 
@@ -117,7 +117,7 @@ async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, un
         go_on.set()
         await asyncio.gather(*sending)
 
-    assert [f"/{number}" for number in range(12)] == [seen.target for seen in server.seen]
+    assert [f"/{number}" for number in range(12)] == [request.target for request in server.seen]
 
 
 @pytest.mark.parametrize(
@@ -129,20 +129,20 @@ async def test_no_more_at_a_time_than_allowed(requests: list[tuple[int, bool]], 
 
     async def script(peer: Peer) -> None:
         nonlocal at_work, most
-        async for seen in peer.requests():
+        async for request in peer.requests():
             at_work += 1
             most = max(most, at_work)
-            if seen.target != "/first":
+            if request.target != "/first":
                 await go_on.wait()
             at_work -= 1
             await peer.write(http())
 
-    async with FaultServer(script) as one, FaultServer(script) as other:
+    async with FaultServer(script) as here, FaultServer(script) as there:
         limited = AiohttpTransport(limit=1, drain=0.1)
-        for server in (one, other):
+        for server in (here, there):
             await limited.send(Request("GET", server.url("/first")))
         sending = [
-            asyncio.ensure_future(limited.send(Request("POST", (one, other)[host].url(), fresh=fresh)))
+            asyncio.ensure_future(limited.send(Request("POST", (here, there)[host].url(), fresh=fresh)))
             for host, fresh in requests
         ]
         await until(lambda: at_work)
@@ -214,19 +214,19 @@ async def test_the_rest_of_another_response_reaches_nobody(transport: AiohttpTra
     """Aiohttp keeps the beginning, which came with the response before; the rest fails the request that it meets."""
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
+        async for request in peer.requests():
             before, behind = (
-                _STRAY[cut:] if seen.target == "/second" else b"",
+                _STRAY[cut:] if request.target == "/second" else b"",
                 _STRAY[:cut] if peer.number == 0 else b"",
             )
-            await peer.write(before + http(200, seen.target.encode()) + behind)
+            await peer.write(before + http(200, request.target.encode()) + behind)
 
     async with FaultServer(script) as server:
         assert b"/first" == (await transport.send(Request("GET", server.url("/first")))).body
         sent, permanent, _ = await failed(transport, Request("POST", server.url("/second"), {}, b"{}"))
         assert (True, False) == (sent, permanent)
         assert b"/third" == (await transport.send(Request("GET", server.url("/third")))).body
-        assert ["/first", "/second", "/third"] == [seen.target for seen in server.seen]
+        assert ["/first", "/second", "/third"] == [request.target for request in server.seen]
 
 
 async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
@@ -246,16 +246,16 @@ async def test_the_wait_for_a_connection_is_not_rounded_up(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has to end before the time of the attempt does: what is cut off after it may have been sent."""
-    asked = []
+    timeouts = []
 
-    async def connect(*given: object) -> None:
-        asked.append(given[-1])
+    async def connect(*arguments: object) -> None:
+        timeouts.append(arguments[-1])
         raise LookupError
 
     monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect)
     await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
 
-    assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in asked]
+    assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in timeouts]
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -331,9 +331,9 @@ async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, mon
 
 def small_socket(address: tuple) -> socket.socket:
     """Make a socket that takes little off one's hands, as one to a slow network does."""
-    made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    return made
+    opened = socket.socket(*address[:3])
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return opened
 
 
 @pytest.mark.control(
@@ -341,14 +341,14 @@ def small_socket(address: tuple) -> socket.socket:
 )
 async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float) -> None:
     """On a slow network, some of a request that is not large waits with us as well."""
-    done = asyncio.Event()
+    ended = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         if peer.number == 0:
             await peer._reader.readuntil(b"\r\n\r\n")
             peer._writer.transport.pause_reading()
             await peer.write(http(413))
-            await done.wait()
+            await ended.wait()
             return
         async for _ in peer.requests():
             await peer.write(http(201))
@@ -362,7 +362,7 @@ async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float
                 assert status == (await asyncio.wait_for(transport.send(request), patience)).status
             assert (2, 1) == (server.opened, transport.open_connections)
         finally:
-            done.set()
+            ended.set()
             await transport.aclose()
 
 

@@ -22,8 +22,8 @@ ORDERS = "http://api.example.com/v1/orders"
 class Answer(aiohttp.ClientResponse):
     """Pass what aiohttp 3.14 requires and aioresponses 0.7 leaves out, as the how-to for users of aiohttp does."""
 
-    def __init__(self, *given: object, **named: object) -> None:
-        super().__init__(*given, stream_writer=SimpleNamespace(output_size=0), **named)
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, stream_writer=SimpleNamespace(output_size=0), **options)
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ async def test_what_aiohttp_is_asked_for(platform: aioresponses, transport: Aioh
 
     await transport.send(Request("POST", ORDERS, fields, b'{"a": 1}', timeout=30.0, connect_timeout=5.0))
 
-    [(asked, [call])] = platform.requests.items()
-    assert ("POST", URL(ORDERS)) == asked
+    [(request, [call])] = platform.requests.items()
+    assert ("POST", URL(ORDERS)) == request
     assert fields == call.kwargs["headers"]
     assert b'{"a": 1}' == call.kwargs["data"]
     assert call.kwargs["allow_redirects"] is False

@@ -75,7 +75,7 @@ def test_connections_end_with_their_loop(kind) -> None:
 
 def statuses_at_the_end(transport: AiohttpTransport | Http11Transport) -> list[int]:
     """Return the responses to requests of generators that are left open."""
-    responses, left = [], []
+    responses, generators = [], []
 
     async def open_order(url: str) -> AsyncGenerator[None, None]:
         try:
@@ -85,8 +85,8 @@ def statuses_at_the_end(transport: AiohttpTransport | Http11Transport) -> list[i
 
     async def begin(url: str) -> None:
         for _ in range(2):
-            left.append(open_order(url))
-            await anext(left[-1])
+            generators.append(open_order(url))
+            await anext(generators[-1])
             await transport.send(Request("GET", f"{url}/openapi.json"))
 
     with Sandbox().in_thread() as sandbox:
@@ -124,13 +124,13 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int)
     The system takes a large request off our hands long before the server does, so nobody can tell. The connection is
     gone at once, and not only when the server has read the rest.
     """
-    done = asyncio.Event()
+    ended = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         if peer.number == 0:
             await peer._reader.readuntil(b"\r\n\r\n")
             await peer.write(http(413))
-            await done.wait()
+            await ended.wait()
             return
         async for _ in peer.requests():
             await peer.write(http(201))
@@ -143,7 +143,7 @@ async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int)
                 assert status == (await asyncio.wait_for(transport.send(request), 5)).status
             assert (2, 1) == (server.opened, transport.open_connections)
         finally:
-            done.set()
+            ended.set()
             await transport.aclose()
 
 
@@ -173,7 +173,7 @@ async def test_who_waits_in_vain_makes_no_room(kind, until) -> None:
         await transport.aclose()
 
     reason = "no connection in time: all connections that the pool may have are in use"
-    assert [reason] * 3 == [str(one) for one in in_vain]
+    assert [reason] * 3 == [str(failure) for failure in in_vain]
     assert 1 == len(server.seen)
 
 
@@ -218,10 +218,10 @@ async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> N
     look_up = loop.getaddrinfo
 
     async def sleepy(*args: object, **kwargs: object):
-        found = await look_up(*args, **kwargs)
+        addresses = await look_up(*args, **kwargs)
         monkeypatch.setattr(loop, "getaddrinfo", look_up)
         suspend()
-        return found
+        return addresses
 
     monkeypatch.setattr(loop, "getaddrinfo", sleepy)
     async with FaultServer(always(http())) as server, contextlib.aclosing(transport):
@@ -448,21 +448,21 @@ async def test_a_shifted_connection_is_left_after_its_first_response(kind, disca
 
     async def script(peer: Peer) -> None:
         late = "/stray"
-        async for seen in peer.requests():
-            shifted, late = late, seen.target
-            await peer.write(http(200, (seen.target if peer.number else shifted).encode()))
+        async for request in peer.requests():
+            shifted, late = late, request.target
+            await peer.write(http(200, (request.target if peer.number else shifted).encode()))
 
-    found = []
+    foreign_responses = []
     async with FaultServer(script) as server:
         transport = kind()
         for number in range(6):
             response = await transport.send(Request("GET", server.url(f"/{number}")))
-            found.append(response.body.decode() != f"/{number}")
-            if found[-1] and discards:
+            foreign_responses.append(response.body.decode() != f"/{number}")
+            if foreign_responses[-1] and discards:
                 transport.discard(response)
         await transport.aclose()
 
-    assert (foreign, 1 + discards) == (sum(found), server.opened)
+    assert (foreign, 1 + discards) == (sum(foreign_responses), server.opened)
 
 
 @with_proxies
@@ -499,9 +499,9 @@ def test_what_is_no_proxy_is_rejected_where_it_is_given(kind, proxy: object) -> 
         kind(proxy=proxy)
 
     of_ours = rejected.value.with_traceback(rejected.value.__traceback__.tb_next)
-    shown = "".join(traceback.TracebackException.from_exception(of_ours, capture_locals=True).format())
-    assert "check_proxy" in shown
-    assert "canary" not in shown
+    text = "".join(traceback.TracebackException.from_exception(of_ours, capture_locals=True).format())
+    assert "check_proxy" in text
+    assert "canary" not in text
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -550,13 +550,13 @@ def test_who_waits_for_a_connection_on_a_closed_loop_is_left_behind(kind) -> Non
 
     transport, first = kind(limit=1), asyncio.new_event_loop()
     with unanswered_port() as port:
-        left = first.run_until_complete(begin(port))
+        tasks = first.run_until_complete(begin(port))
         first.close()
         assert 200 == asyncio.run(send())
     asyncio.run(transport.aclose())
 
-    assert not any(task.done() for task in left)
-    for task in left:
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
         task._log_destroy_pending = False
-    del task, left
+    del task, tasks
     gc.collect()

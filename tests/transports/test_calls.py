@@ -77,8 +77,8 @@ async def shows_a_page(peer: Peer, response: bytes) -> None:
 
 async def speaks_of_another(peer: Peer, response: bytes) -> None:
     """Respond to somebody else."""
-    other = {"id": "ORD2", "external_reference": "shop-2", "total_amount": "9.99", "email": "bob@example.com"}
-    await peer.write(http(201, json.dumps(other).encode()))
+    foreign = {"id": "ORD2", "external_reference": "shop-2", "total_amount": "9.99", "email": "bob@example.com"}
+    await peer.write(http(201, json.dumps(foreign).encode()))
 
 
 FAULTS = [hangs_up, resets, hangs, cuts_off, resets_within, speaks_nonsense, shows_a_page, speaks_of_another]
@@ -115,10 +115,10 @@ async def called(kind: Kind, name: str, base_url: str) -> Result[object]:
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> None:
     """It may have taken effect, whatever has come in place of its response: nobody but the caller may repeat it."""
-    outcome, seen = await made(kind, UNKEYED, fault)
+    outcome, requests = await made(kind, UNKEYED, fault)
 
     assert isinstance(outcome, OutcomeUnknown)
-    assert 1 == len(seen) == outcome.attempts
+    assert 1 == len(requests) == outcome.attempts
 
 
 @pytest.mark.control("paymentsdk._call.retry.Retries._may_retry", lambda self, outcome: False)
@@ -127,15 +127,17 @@ async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> N
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_may_be_sent_again_is_sent_again(kind: Kind, name: str, fault: Fault) -> None:
     """A read, and a write with its key and its bytes, on another connection: it succeeds at the second attempt."""
-    outcome, seen = await made(kind, name, fault)
+    outcome, requests = await made(kind, name, fault)
 
     assert isinstance(outcome, Result)
     assert ORDER["id"] == outcome.value.id
-    assert 2 == len(seen) == outcome.attempts
-    first, second = ((one.method, one.target, one.headers.get("x-idempotency-key"), one.body) for one in seen)
+    assert 2 == len(requests) == outcome.attempts
+    first, second = (
+        (request.method, request.target, request.headers.get("x-idempotency-key"), request.body) for request in requests
+    )
     assert first == second
     assert (name == KEYED) is (first[2] is not None)
-    assert seen[0].connection != seen[1].connection
+    assert requests[0].connection != requests[1].connection
 
 
 @each

@@ -70,9 +70,9 @@ async def test_closing_waits_for_every_response(kind: Kind, until) -> None:
     go_on = {"/a": asyncio.Event(), "/b": asyncio.Event()}
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            if seen.target in go_on:
-                await go_on[seen.target].wait()
+        async for request in peer.requests():
+            if request.target in go_on:
+                await go_on[request.target].wait()
             await peer.write(http(201))
 
     async with FaultServer(script) as server:
@@ -98,8 +98,8 @@ async def test_closing_waits_for_the_queue(kind: Kind, until) -> None:
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
-            await (peer.hung_up() if seen.target == "/hang" else go_on.wait())
+        async for request in peer.requests():
+            await (peer.hung_up() if request.target == "/hang" else go_on.wait())
             await peer.write(http(201))
 
     async with FaultServer(script) as server:
@@ -117,7 +117,7 @@ async def test_closing_waits_for_the_queue(kind: Kind, until) -> None:
     assert isinstance(hanging, SendFailed)
     assert hanging.sent
     assert isinstance(late, ClientClosed)
-    assert ["/first", "/second", "/hang"] == [seen.target for seen in server.seen]
+    assert ["/first", "/second", "/hang"] == [request.target for request in server.seen]
 
 
 @both
@@ -145,7 +145,7 @@ async def test_closing_that_is_cancelled_as_a_place_comes_free_leaves_nothing_to
             go_on.set()
             await asyncio.wait_for(transport.aclose(), 2)
             await asyncio.wait(flying)
-            assert all(isinstance(one, ClientClosed | SendFailed) for one in await results(flying[1:]))
+            assert all(isinstance(outcome, ClientClosed | SendFailed) for outcome in await results(flying[1:]))
 
 
 async def results(flying: list[asyncio.Task[object]]) -> list[object]:
@@ -171,7 +171,7 @@ async def test_closing_as_the_time_to_connect_runs_out(until) -> None:
             await closing
             outcomes = await results([sent, late])
 
-    assert [True, False] == [getattr(one, "sent", False) for one in outcomes]
+    assert [True, False] == [getattr(outcome, "sent", False) for outcome in outcomes]
     assert 0 == transport.open_connections
 
 
@@ -183,18 +183,18 @@ async def never(peer: Peer) -> None:
 
 async def test_closing_waits_for_what_is_in_flight_on_a_session() -> None:
     """An injected session is its owner's, who closes it next: what is in flight gets its time before that."""
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        asked.set()
+        arrived.set()
         await go_on.wait()
         await peer.write(http())
 
     async with FaultServer(script) as server, aiohttp.ClientSession() as session:
         transport = AiohttpTransport(session=session)
         sending = asyncio.create_task(transport.send(Request("GET", server.url())))
-        await asked.wait()
+        await arrived.wait()
         closing = asyncio.create_task(transport.aclose())
         await asyncio.sleep(0)
         assert not closing.done()
@@ -327,8 +327,8 @@ async def test_whose_cancellation_it_is(until) -> None:
     """A cancellation comes out as one, be the transport open or closed, unless the transport did it by closing."""
     waiting = []
 
-    async def never(*given: object, **asked: object) -> list[ResolveResult]:
-        waiting.append(given)
+    async def never(*arguments: object, **options: object) -> list[ResolveResult]:
+        waiting.append(arguments)
         await asyncio.Event().wait()
         return []
 
@@ -372,15 +372,15 @@ async def test_a_cancellation_of_what_was_sent_is_not_the_transports(until) -> N
 @pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
 def test_closing_beside_a_loop_that_stands_still() -> None:
     """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
-    own, transport = asyncio.new_event_loop(), AiohttpTransport()
+    second_loop, transport = asyncio.new_event_loop(), AiohttpTransport()
     server = FaultServer(always(http()))
-    with contextlib.closing(own):
-        own.run_until_complete(server.__aenter__())
-        own.run_until_complete(transport.send(Request("GET", server.url())))
+    with contextlib.closing(second_loop):
+        second_loop.run_until_complete(server.__aenter__())
+        second_loop.run_until_complete(transport.send(Request("GET", server.url())))
 
         failure = asyncio.run(closed(transport))
 
-        own.run_until_complete(server.__aexit__(None, None, None))
+        second_loop.run_until_complete(server.__aexit__(None, None, None))
     assert failure is None
 
 
@@ -407,13 +407,13 @@ def test_closing_after_a_loop_that_ended_amid_a_request() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        own, transport = asyncio.new_event_loop(), AiohttpTransport()
-        peer, *left = own.run_until_complete(begin(transport))
-        own.close()
+        second_loop, transport = asyncio.new_event_loop(), AiohttpTransport()
+        peer, *flying = second_loop.run_until_complete(begin(transport))
+        second_loop.close()
         with peer:
             failure = asyncio.run(closed(transport))
 
-    del transport, left
+    del transport, flying
     gc.collect()
     assert failure is None
 
@@ -438,4 +438,4 @@ async def test_closing_that_is_cancelled_closes(
         del transport
         gc.collect()
 
-    assert [] == [str(one.message) for one in recwarn if "nclosed" in str(one.message)]
+    assert [] == [str(warning.message) for warning in recwarn if "nclosed" in str(warning.message)]

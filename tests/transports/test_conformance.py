@@ -179,7 +179,9 @@ Spoil: TypeAlias = Callable[[pytest.MonkeyPatch], object]
 def asks(**options: object) -> Spoil:
     """Ask aiohttp for something else."""
     request = aiohttp.ClientSession.request
-    return has(aiohttp.ClientSession, request=lambda *given, **asked: request(*given, **{**asked, **options}))
+    return has(
+        aiohttp.ClientSession, request=lambda *arguments, **settings: request(*arguments, **{**settings, **options})
+    )
 
 
 #: The files of the transport. One that imports a part looks it up in itself.
@@ -191,11 +193,11 @@ def has(*owners: object, **parts: object) -> Spoil:
 
     def spoil(patch: pytest.MonkeyPatch) -> None:
         for name, part in parts.items():
-            found = [owner for owner in owners or FILES if hasattr(owner, name)]
-            assert found, f"nothing has the part {name}"
-            for owner in found:
+            holders = [owner for owner in owners or FILES if hasattr(owner, name)]
+            assert holders, f"nothing has the part {name}"
+            for owner in holders:
                 # It would fail for that alone, and prove nothing.
-                assert not (why := misfit(getattr(owner, name), part)), f"{name} cannot be called alike: {why}"
+                assert not (problem := misfit(getattr(owner, name), part)), f"{name} cannot be called alike: {problem}"
                 patch.setattr(owner, name, part)
 
     return spoil
@@ -267,9 +269,9 @@ def resending(patch: pytest.MonkeyPatch) -> None:
     """Let aiohttp have another connection for the same request."""
     connect = _aiohttp_pool.Connector.connect
 
-    async def again(connector: _aiohttp_pool.Connector, *given: object, **asked: object) -> Connection:
+    async def again(connector: _aiohttp_pool.Connector, *arguments: object, **settings: object) -> Connection:
         connector.attempts[asyncio.current_task()].wire = None
-        return await connect(connector, *given, **asked)
+        return await connect(connector, *arguments, **settings)
 
     patch.setattr(_aiohttp_pool.Connector, "connect", again)
 
@@ -288,8 +290,8 @@ def seen_as(**changes: bool) -> type[AiohttpTransport]:
             try:
                 return await super().send(request)
             except SendFailed as error:
-                said = {"sent": error.sent, "permanent": error.permanent, **changes}
-                failure = SendFailed(error.reason, **said)
+                details = {"sent": error.sent, "permanent": error.permanent, **changes}
+                failure = SendFailed(error.reason, **details)
             raise failure
 
     return Certain
@@ -396,8 +398,8 @@ class Substituting(AiohttpTransport):
     """Knows better who is calling."""
 
     async def send(self, request: Request) -> Response:
-        found = netrc.netrc(os.environ["NETRC"]).authenticators("127.0.0.1")
-        fields = {**request.headers, "Authorization": f"Basic {found[0]}"}
+        login = netrc.netrc(os.environ["NETRC"]).authenticators("127.0.0.1")
+        fields = {**request.headers, "Authorization": f"Basic {login[0]}"}
         return await super().send(structs.replace(request, headers=fields))
 
 
@@ -557,11 +559,11 @@ def test_a_flaw_is_found(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # A flawed transport may well leave something open.
-        with asyncio.Runner(loop_factory=SkippingLoop) as runner, pytest.raises(AssertionError) as found:
+        with asyncio.Runner(loop_factory=SkippingLoop) as runner, pytest.raises(AssertionError) as failure:
             runner.run(RULES[name].run(made(kind)))
         gc.collect()
 
-    assert "TypeError" not in str(found.value)  # A part that cannot be called would fail for that alone.
+    assert "TypeError" not in str(failure.value)  # A part that cannot be called would fail for that alone.
 
 
 def test_every_rule_has_a_control() -> None:

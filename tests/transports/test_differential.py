@@ -147,10 +147,10 @@ async def test_every_transport_comes_to_the_same(name: str, pieces: str) -> None
     """Each shape has one verdict, however its bytes arrive; where a transport differs, the reason is written down."""
 
     async def script(peer: Peer) -> None:
-        seen = await peer.request()
-        if seen is None:
+        request = await peer.request()
+        if request is None:
             return
-        data, _ = EXPECTED[shapes[int(seen.target[1:])]]
+        data, _ = EXPECTED[shapes[int(request.target[1:])]]
         cut = len(data) // 2 if pieces == "in pieces" and len(data) < 1_000 else len(data)
         for part in (data[:cut], data[cut:]):
             if part:
@@ -158,14 +158,14 @@ async def test_every_transport_comes_to_the_same(name: str, pieces: str) -> None
                 await asyncio.sleep(0.002 if pieces == "in pieces" else 0)
 
     shapes, transport = list(EXPECTED), TRANSPORTS[name]()
-    found, expected = {}, {}
+    actual, expected = {}, {}
     async with FaultServer(script) as server:
         for number, shape in enumerate(shapes):
-            found[shape] = await verdict(transport, Request("GET", server.url(f"/{number}"), fresh=True))
+            actual[shape] = await verdict(transport, Request("GET", server.url(f"/{number}"), fresh=True))
             expected[shape] = REASONS[name].get(shape, (EXPECTED[shape][1], ""))[0]
         await transport.aclose()
 
-    assert {} == {shape: (found[shape], expected[shape]) for shape in shapes if found[shape] != expected[shape]}
+    assert {} == {shape: (actual[shape], expected[shape]) for shape in shapes if actual[shape] != expected[shape]}
 
 
 def test_every_difference_has_a_reason() -> None:

@@ -32,7 +32,9 @@ async def test_it_reads_bodies_of_both_kinds() -> None:
         answers = await talk(server, counted, chunked, b"GET /3 HTTP/1.1\r\n\r\n")
 
     assert 3 == answers.count(b"HTTP/1.1 200") == answers.count(b"ok")
-    assert [("/1", b"abc"), ("/2", b"abcde"), ("/3", b"")] == [(seen.target, seen.body) for seen in server.seen]
+    assert [("/1", b"abc"), ("/2", b"abcde"), ("/3", b"")] == [
+        (request.target, request.body) for request in server.seen
+    ]
     assert "x" == server.seen[0].headers["host"]
 
 

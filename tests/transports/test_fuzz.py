@@ -54,18 +54,18 @@ async def verdicts(shapes: list[bytes], name: str) -> list[object]:
     """Return what one transport comes to for each of *shapes*."""
 
     async def script(peer: Peer) -> None:
-        if (seen := await peer.request()) is not None:
-            await peer.write(shapes[int(seen.target[1:])])
+        if (request := await peer.request()) is not None:
+            await peer.write(shapes[int(request.target[1:])])
 
     async with FaultServer(script) as server:
         transport, places = TRANSPORTS[name](), asyncio.Semaphore(8)
 
-        async def one(number: int) -> object:
+        async def send(number: int) -> object:
             async with places:
                 return await verdict(transport, Request("GET", server.url(f"/{number}"), fresh=True))
 
         try:
-            return await asyncio.gather(*map(one, range(len(shapes))))
+            return await asyncio.gather(*map(send, range(len(shapes))))
         finally:
             await transport.aclose()
 
@@ -82,12 +82,12 @@ def reason(shape: bytes, by_default: object, fast: object) -> str | None:
 
 def has_short_chunk(shape: bytes) -> bool:
     """Whether a chunk of *shape* has one byte less than it says, so that the line feed behind it is all of its end."""
-    _, _, rest = shape.partition(b"\r\n\r\n")
-    while found := re.match(rb"0*([0-9A-Fa-f]{1,8})[^\r\n]*\r\n", rest):
-        end = found.end() + int(found[1], 16)
-        if rest[end - 1 : end + 1] == b"\r\n":
+    _, _, remaining = shape.partition(b"\r\n\r\n")
+    while size_line := re.match(rb"0*([0-9A-Fa-f]{1,8})[^\r\n]*\r\n", remaining):
+        end = size_line.end() + int(size_line[1], 16)
+        if remaining[end - 1 : end + 1] == b"\r\n":
             return True
-        rest = rest[end + 2 :] if rest[end : end + 2] == b"\r\n" else b""
+        remaining = remaining[end + 2 :] if remaining[end : end + 2] == b"\r\n" else b""
     return False
 
 

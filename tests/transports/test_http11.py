@@ -79,8 +79,8 @@ async def test_a_large_body_is_not_written_to_a_broken_connection(
     ca.issue_cert("127.0.0.1").configure_cert(tls)
     trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        given = reset_at_the_first_byte, listening, tls if secure else None, 5
-        breaking = asyncio.get_running_loop().run_in_executor(None, *given)
+        arguments = reset_at_the_first_byte, listening, tls if secure else None, 5
+        breaking = asyncio.get_running_loop().run_in_executor(None, *arguments)
         url = f"{'https' if secure else 'http'}://127.0.0.1:{listening.getsockname()[1]}/"
         request = Request("POST", url, {}, bytes(32 * 2**20))
         async with opened(ssl=trusting) as transport:
@@ -108,16 +108,16 @@ def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
 
 async def test_nobody_waits_behind_what_the_system_has_not_taken() -> None:
     """On a slow network, some of a request that is not large waits with us when its response comes."""
-    done = asyncio.Event()
+    ended = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        async for seen in peer.requests():
+        async for received in peer.requests():
             await peer.write(http(200))
-            if seen.target == "/first":
+            if received.target == "/first":
                 await peer._reader.readuntil(b"\r\n\r\n")
                 peer._writer.transport.pause_reading()
                 await peer.write(http(413))
-                await done.wait()
+                await ended.wait()
                 return
 
     async with FaultServer(script) as server, opened() as transport:
@@ -129,7 +129,7 @@ async def test_nobody_waits_behind_what_the_system_has_not_taken() -> None:
             request = Request("POST", server.url("/second"), {}, b"x" * length)
             assert status == (await asyncio.wait_for(transport.send(request), 5)).status
         assert (2, 1) == (server.opened, transport.open_connections)
-        done.set()
+        ended.set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -164,10 +164,10 @@ async def test_closing_ends_who_waits_and_who_connects() -> None:
     await turns(50)
     await transport.aclose()
 
-    found = await asyncio.gather(*tasks, return_exceptions=True)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
     silent.close()
-    assert [ClientClosed, ClientClosed] == [type(one) for one in found]
+    assert [ClientClosed, ClientClosed] == [type(failure) for failure in outcomes]
 
 
 async def test_closing_lets_requests_end() -> None:
@@ -239,7 +239,7 @@ async def test_a_url_may_have_no_path() -> None:
         for tail in ("", "#top", "/a#b"):
             await transport.send(Request("GET", server.url("/").removesuffix("/") + tail))
 
-        assert ["/", "/", "/a"] == [seen.target for seen in server.seen]
+        assert ["/", "/", "/a"] == [request.target for request in server.seen]
 
 
 @pytest.mark.parametrize("pieces", [1, 2])

@@ -32,10 +32,10 @@ async def test_idle_connections_that_the_server_closes() -> None:
     async with FaultServer(script) as server, opened() as transport:
         lost = 0
         for number in range(500):
-            found = await outcome(transport, Request("GET", server.url()))
+            result = await outcome(transport, Request("GET", server.url()))
             await turns(number % 5)
-            lost += isinstance(found, SendFailed)
-            assert isinstance(found, Response) or found.sent
+            lost += isinstance(result, SendFailed)
+            assert isinstance(result, Response) or result.sent
 
         assert 500 - lost == len(server.seen)
 
@@ -114,7 +114,7 @@ async def test_the_last_used_connection_goes_first() -> None:
         for _ in range(3):
             await transport.send(Request("GET", server.url()))
 
-        assert 1 == len({seen.connection for seen in server.seen[3:]})
+        assert 1 == len({request.connection for request in server.seen[3:]})
 
 
 async def test_discarded_connections_carry_nothing_more() -> None:
@@ -135,7 +135,7 @@ async def test_discarded_connections_carry_nothing_more() -> None:
             await second
         await transport.send(Request("GET", server.url()))
 
-        assert [0, 1, 2, 2, 3] == [seen.connection for seen in server.seen]
+        assert [0, 1, 2, 2, 3] == [request.connection for request in server.seen]
 
 
 async def test_who_waits_does_not_get_a_discarded_connection() -> None:
@@ -147,7 +147,7 @@ async def test_who_waits_does_not_get_a_discarded_connection() -> None:
 
         await asyncio.gather(*(distrust() for _ in range(5)))
 
-        assert list(range(5)) == [seen.connection for seen in server.seen]
+        assert list(range(5)) == [request.connection for request in server.seen]
 
 
 async def test_no_idle_connection_is_kept_for_no_time() -> None:
@@ -173,11 +173,11 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
     """With `family`, no address of another one is connected to; nothing was sent then."""
     async with FaultServer(always(http())) as server, opened(family=family) as transport:
         try:
-            found: object = (await transport.send(Request("GET", server.url()))).status
+            result: object = (await transport.send(Request("GET", server.url()))).status
         except SendFailed as failure:
-            found = failure.sent
+            result = failure.sent
 
-    assert outcome == found
+    assert outcome == result
 
 
 # --- places and the queue ---------------------------------------------------------------------------------------------
@@ -186,30 +186,34 @@ async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, ou
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
 async def test_the_queue_is_fair() -> None:
     """Eight workers on two connections make the same number of calls, give or take one."""
-    made: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     async with FaultServer(always(http())) as server, opened(limit=2) as transport:
 
         async def worker(number: int) -> None:
-            while made.total() < 200:
+            while counts.total() < 200:
                 await transport.send(Request("GET", server.url()))
-                made[number] += 1
+                counts[number] += 1
 
         await asyncio.gather(*map(worker, range(8)))
 
         assert 2 == server.opened
-    assert max(made.values()) - min(made[number] for number in range(8)) <= 1
+    assert max(counts.values()) - min(counts[number] for number in range(8)) <= 1
 
 
 @pytest.mark.parametrize("fresh", [False, True])
 async def test_an_idle_connection_makes_room(fresh: bool) -> None:
     """In a full pool an idle connection to another host is closed for a new one, and so is one for a fresh one."""
-    async with FaultServer(always(http())) as one, FaultServer(always(http())) as other, opened(limit=1) as transport:
-        await transport.send(Request("GET", one.url()))
+    async with (
+        FaultServer(always(http())) as first,
+        FaultServer(always(http())) as second,
+        opened(limit=1) as transport,
+    ):
+        await transport.send(Request("GET", first.url()))
         async with asyncio.timeout(PATIENCE):
-            await transport.send(Request("GET", (one if fresh else other).url(), fresh=fresh))
-        await one.all_hung_up()
+            await transport.send(Request("GET", (first if fresh else second).url(), fresh=fresh))
+        await first.all_hung_up()
 
-        assert 2 == one.opened + other.opened
+        assert 2 == first.opened + second.opened
         assert transport.open_connections == (not fresh)
 
 

@@ -80,7 +80,7 @@ async def test_heads_keep_the_grammar(name: str) -> None:
     await assert_rejected(name)
 
 
-@pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda why: None)
+@pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda reason: None)
 @pytest.mark.parametrize("name", ["two codings"])
 async def test_framing_is_not_ambiguous(name: str) -> None:
     """A list of transfer codings is rejected."""
@@ -230,26 +230,26 @@ def mutated(chance: random.Random) -> bytes:
 def may_be(text: bytes) -> set[bytes]:
     """Return the bodies that can be read from *text* by the rules of RFC 9112, whatever a parser makes of it."""
     while True:
-        head, _, rest = text.partition(b"\r\n\r\n")
+        head, _, remaining = text.partition(b"\r\n\r\n")
         if not re.match(rb"HTTP/1.[01] 1(?!01)", head):
             break
-        text = rest
+        text = remaining
     lengths = re.findall(rb"(?i)\r\ncontent-length:[ \t]*(\d+)[ \t]*(?=\r\n|$)", head)
     chunked = re.search(rb"(?i)\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n|$)", head)
     if re.match(rb"HTTP/1.[01] (204|304)", head):
         return {b""}
     if chunked:
         body = b""
-        while found := re.match(rb"([0-9a-fA-F]+)(?:[;][^\r\n]*)?\r\n", rest):
-            size = int(found[1], 16)
+        while size_line := re.match(rb"([0-9a-fA-F]+)(?:[;][^\r\n]*)?\r\n", remaining):
+            size = int(size_line[1], 16)
             if not size:
                 return set() if lengths else {body}
-            rest = rest[found.end() :]
-            body, rest = body + rest[:size], rest[size:].removeprefix(b"\r\n")
+            remaining = remaining[size_line.end() :]
+            body, remaining = body + remaining[:size], remaining[size:].removeprefix(b"\r\n")
         return set()
     if lengths:
-        return {rest[: int(lengths[0])]} if len(set(lengths)) == 1 and len(rest) >= int(lengths[0]) else set()
-    return {rest}
+        return {remaining[: int(lengths[0])]} if len(set(lengths)) == 1 and len(remaining) >= int(lengths[0]) else set()
+    return {remaining}
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -259,10 +259,10 @@ async def test_a_mutated_response_is_right_or_a_failure(seed: int) -> None:
     texts = [mutated(chance) for _ in range(100)]
 
     async def script(peer: Peer) -> None:
-        seen = await peer.request()
-        if seen is None:
+        request = await peer.request()
+        if request is None:
             return
-        text = texts[int(seen.target[1:])]
+        text = texts[int(request.target[1:])]
         cuts = sorted(chance.sample(range(len(text)), min(len(text), chance.randint(0, 4))))
         for start, end in itertools.pairwise([0, *cuts, len(text)]):
             await peer.write(text[start:end])
@@ -271,11 +271,11 @@ async def test_a_mutated_response_is_right_or_a_failure(seed: int) -> None:
     async with FaultServer(script) as server, opened(limit=1) as transport:
         kinds = Counter()
         for number, text in enumerate(texts):
-            found = await outcome(transport, Request("GET", server.url(f"/{number}")))
-            kinds[type(found)] += 1
-            if isinstance(found, SendFailed):
-                assert found.sent, text
+            result = await outcome(transport, Request("GET", server.url(f"/{number}")))
+            kinds[type(result)] += 1
+            if isinstance(result, SendFailed):
+                assert result.sent, text
             else:
-                assert found.body in may_be(text), text
+                assert result.body in may_be(text), text
     assert min(kinds.values()) > 10  # Both happen: neither check is idle.
     assert 2 == len(kinds)

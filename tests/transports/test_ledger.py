@@ -66,9 +66,11 @@ async def test_the_ledger_has_each_order_once(transport: type[AiohttpTransport |
         ) as client:
             outcomes = client.map(lambda number: create(client, f"order-{number}"), range(ORDERS), concurrency=8)
             async with asyncio.timeout(60):
-                told = [outcome.value async for outcome in outcomes]
-        made = [(entry.idempotency_key, entry.order_id) for entry in sandbox.ledger() if entry.kind == "order_created"]
+                returned = [outcome.value async for outcome in outcomes]
+        created = [
+            (entry.idempotency_key, entry.order_id) for entry in sandbox.ledger() if entry.kind == "order_created"
+        ]
         hits = [fault.hits for fault in sandbox.faults.list()]
 
-    assert sorted(told) == sorted(made)
+    assert sorted(returned) == sorted(created)
     assert all(hits), hits

@@ -23,8 +23,8 @@ async def assert_it_fails_with_its_connection(transport: AiohttpTransport | Http
     release = asyncio.Event()
 
     async def shifted(peer: Peer) -> None:
-        async for seen in peer.requests():
-            if seen.target == "/second":
+        async for request in peer.requests():
+            if request.target == "/second":
                 await release.wait()
             await peer.write(http(200, b'"the response to another request"'))
 
