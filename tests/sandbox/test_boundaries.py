@@ -45,7 +45,7 @@ async def test_nesting_has_a_bottom(plain):
 ])  # fmt: skip
 @pytest.mark.parametrize("place", ['{"%s":1}', '{"a":["%s"]}', '{"a":{"%s":[]}}'], ids=["name", "entry", "name below"])
 async def test_a_string_has_whole_characters(plain, place, escape, is_taken):
-    """Half a character cannot be kept, nor can NUL: as a value or as a name, the first of them and the last."""
+    """Half a character and NUL are rejected, as a value and as a name; their neighbours are accepted."""
     assert is_taken == await taken(plain, place % f"\\u{escape}")
 
 

@@ -70,7 +70,7 @@ def test_time_does_not_go_backwards_or_to_no_known_place(clock, duration):
 
 
 def test_a_clock_is_frozen_ten_years_ahead_at_most(clock):
-    """As far as it can be advanced: from further away nobody could count what falls due."""
+    """The limit is the same as for advancing, so that what falls due stays countable."""
     with pytest.raises(ValueError, match="ten years"):
         clock.freeze(clock.now() + TEN_YEARS + timedelta(days=1))
     assert not clock.frozen
@@ -100,7 +100,7 @@ def test_a_clock_can_be_frozen_any_time_ago(clock):
 
 @pytest.mark.parametrize("duration", [5, 1.5, None])
 def test_a_duration_has_a_unit(clock, duration):
-    """Five of what? The error names both forms."""
+    """A bare number is rejected; the error names both forms of a duration."""
     with pytest.raises(TypeError, match="timedelta, or a string such as PT15M"):
         clock.advance(duration)
 
@@ -130,7 +130,7 @@ async def test_freezing_later_runs_what_falls_due_up_to_then(client, plain, sand
 
 
 def test_a_moment_needs_a_zone(clock):
-    """Nobody could say which moment it is."""
+    """Without a zone the moment would be ambiguous."""
     with pytest.raises(ValueError, match="time zone"):
         clock.freeze(datetime(2026, 1, 1))  # noqa: DTZ001 - the point
 
@@ -202,7 +202,7 @@ def expired_in(sandbox: Sandbox) -> set[str]:
 
 @pytest.mark.control("paymentsdk.sandbox._platform._SLICE", 1000)
 async def test_the_event_loop_goes_on_while_the_clock_is_moved(client, plain, sandbox, order):
-    """What falls due is done in slices, in time order and each thing once; in one piece nobody is served meanwhile."""
+    """What falls due runs once, in time order and in slices, so that requests are served in between."""
     created = [await client.orders.create(order(expiration_time=f"PT{90 - number}S")) for number in range(50)]
     counts = set()
 

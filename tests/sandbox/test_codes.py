@@ -93,12 +93,12 @@ def test_every_code_has_a_way_to_be_produced():
 
 
 def test_the_causes_of_all_operations_are_of_documented_codes():
-    """A cause of a code that was renamed would be a promise that nobody keeps."""
+    """Each cause names a documented code: a renamed code must not leave a cause behind."""
     assert set(CAUSES) <= {error.code for _, error in CODES}
 
 
 def test_a_token_is_rejected_with_the_code_that_the_operation_documents(sandbox):
-    """Whatever it is called: a 401 with a code of its own needs no line in what all operations share."""
+    """An operation with its own 401 code rejects a bad token with that code."""
     token_error = ErrorCode(401, "token_not_known", "the token is not known")
     operation = replace(OPERATIONS["plans.search"], errors=(token_error,))
     received = ReceivedRequest(operation=operation, authorization="Bearer x")
@@ -129,7 +129,7 @@ async def test_the_control_api_shows_the_table(plain):
 
 
 async def test_the_table_has_the_codes_of_operations_of_ones_own(start, plain_to):
-    """With what leads to them: where the dashboard offers operations for a fault, it offers these, too."""
+    """The table lists the codes of your own operations and their causes, for the fault form of the dashboard."""
     spent = ErrorCode(409, "voucher_spent", "nothing is left")
     operation = replace(OPERATIONS["plans.get"], name="vouchers.get", path="/vouchers/{id}", errors=(spent,))
     plain = plain_to(await start(handlers={operation: lambda context, request: {}}))
@@ -177,7 +177,7 @@ async def test_a_rejection_names_the_place(plain, body, detail):
 
 
 async def test_what_leads_to_a_code_is_told(plain):
-    """What every operation has in common, and what is one noun's or one operation's own."""
+    """The table lists the causes that all operations share, and those of one noun or one operation."""
     causes = {(row["operation"], row["code"]): row["ways"] for row in (await plain("GET", "/_sandbox/codes")).json}
 
     assert "no bearer token, or one that is unknown, revoked or has expired" == causes["orders.get", "unauthorized"][0]

@@ -277,7 +277,7 @@ async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
 
 
 async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
-    """The rules of then and no others, as far as they had come: what they hit afterwards, they hit again."""
+    """A restore brings back the fault rules of the snapshot with their counters, and drops later rules."""
 
     async def statuses() -> list[int]:
         return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
@@ -339,7 +339,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
     ],
 )
 async def test_a_parameter_that_nobody_looks_at_is_rejected(plain, sandbox, method, path, message):
-    """One that is misspelt, or that a script has left empty, does not stand for every seller: nothing is done."""
+    """A misspelt or empty parameter is rejected; it never means "every seller", and nothing is done."""
     sandbox.faults.add(FaultRule(effect="html"))
 
     answer = await plain(method, f"/_sandbox/{path}")
@@ -394,7 +394,7 @@ async def test_a_page_from_elsewhere_cannot_look(plain, path):
 
 
 async def test_own_pages_and_programs_may(client, plain, sandbox, order):
-    """The negative control: the same origin, and whoever says nothing about it."""
+    """The negative control: requests of the same origin, and requests that name no origin, are accepted."""
     host = sandbox.base_url.removeprefix("http://")
     port = host.rpartition(":")[2]
     for headers in (
@@ -411,7 +411,7 @@ async def test_own_pages_and_programs_may(client, plain, sandbox, order):
 
 
 async def test_a_browser_under_another_name_is_told_the_option(plain):
-    """The name of a container is a foreign one to a browser; the message says what to start the sandbox with."""
+    """A browser that uses a container's name is rejected; the message names the option to start with."""
     answer = await plain("GET", "/_sandbox/state", headers={"Host": "sandbox:8787", "Accept-Language": "en"})
 
     assert 403 == answer.status
@@ -419,7 +419,7 @@ async def test_a_browser_under_another_name_is_told_the_option(plain):
 
 
 async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):
-    """Otherwise nobody could take it out again."""
+    """A fault never hits the control API; otherwise you could not remove the fault."""
     sandbox.faults.add(FaultRule(effect="reset"))
 
     with pytest.raises(aiohttp.ClientError):

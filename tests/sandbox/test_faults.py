@@ -74,7 +74,7 @@ async def test_without_the_key_a_lost_response_makes_two_orders(client, sandbox,
 
 @pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
 async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order, kind):
-    """What keys are for: the client's own retry carries the same key."""
+    """The client's retry sends the same key, so that a lost response creates no second order."""
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
     retry = RetryPolicy(attempts=3, base_delay=0.001)
     async with connect(sandbox, transport=kind(), retry=retry) as client:
@@ -166,7 +166,7 @@ def late(plain, sandbox, until, end_delays):
 
 @pytest.mark.control("paymentsdk.sandbox._platform.Platform._run_some", lambda *_: False)
 async def test_an_order_that_expires_while_a_request_waits_has_expired(client, sandbox, order, late):
-    """What is asked for is done as things stand then, and not as they stood when the request came."""
+    """A delayed request sees the state at the time when it runs, not when it arrived."""
     new_order = await client.orders.create(order())
 
     def expire() -> None:
@@ -181,7 +181,7 @@ async def test_an_order_that_expires_while_a_request_waits_has_expired(client, s
 
 
 async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late):
-    """It lets nobody cancel."""
+    """A token that is revoked during the delay is rejected, and the order is not canceled."""
     new_order = await client.orders.create(order())
 
     response = await late(new_order.id, lambda: sandbox.revoke(sandbox.access_token))
@@ -271,7 +271,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
 
 @pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
 async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
-    """Who has left before a late response begins gets none of it, and nothing is logged: what was done stays done."""
+    """A client that leaves before a late response gets no byte. Nothing is logged, and the order stays."""
     sandbox.faults.add(FaultRule(effect="truncate"))
     sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
     before = asyncio.all_tasks()
@@ -396,7 +396,7 @@ async def test_several_rules_work_together(plain, sandbox, data):
 
 
 async def test_clear_takes_out_all_or_those_of_one_seller(sandbox):
-    """A test may clear what is its own."""
+    """A test can remove the rules of its own seller only."""
     for tenant in (None, 1, 2):
         sandbox.faults.add(FaultRule(effect="reset", tenant=tenant))
 

@@ -28,7 +28,7 @@ async def filled(sandbox: Sandbox, client: PaymentsClient) -> None:
 
 @pytest.mark.parametrize("operation", SEARCHES, ids=lambda operation: operation.name)
 async def test_a_filter_that_nothing_meets_finds_nothing(operation: object) -> None:
-    """None is ignored: `search(payment_id=999)` finds no invoice of another payment."""
+    """No filter is ignored: `search(payment_id=999)` does not find another payment's invoice."""
     async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         await filled(sandbox, client)
         search = getattr(client, operation.name.partition(".")[0]).search

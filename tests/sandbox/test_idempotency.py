@@ -58,7 +58,7 @@ async def test_large_amounts_are_told_apart(plain):
 
 
 async def test_an_amount_and_its_text_are_told_apart(plain, data):
-    """What was made with one is no response to the other, which the contract does not take there."""
+    """A key that was used with an amount as a number conflicts with the amount as text, and the reverse."""
     order = json.dumps(data("50.00")).encode()
     await plain("POST", "/v1/orders", order, key="k")
     await plain("POST", "/v1/advanced_payments", _wallet(b"80.25"), key="w")
@@ -92,7 +92,7 @@ async def test_another_operation_or_another_order_is_a_conflict(plain, client, s
 
 @pytest.mark.parametrize("second_body", [b'{ "a": 1}', b"\xff\x00", b"{}", b""])
 async def test_bytes_are_the_same_to_the_last_one(start, plain_to, second_body):
-    """What takes no JSON takes a picture, or a text with one blank more, for what it is: another request."""
+    """An operation without JSON compares the raw bytes: one more blank is another request."""
     wallet = OPERATIONS["wallet_payments.create"]
     upload = replace(wallet, name="uploads.create", path="/uploads", body=bytes, echoes=(), errors=())
     sandbox = await start(handlers={upload: lambda context, request: {"id": len(request.body)}})
@@ -119,7 +119,7 @@ async def test_a_key_in_flight_holds_at_every_path(plain, sandbox, data, until, 
 
 
 async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, until, end_delays):
-    """What has no key has no twin: a read has its response while another one is on its way."""
+    """A read gets its response while another request is still being handled."""
     order_id = (await plain("POST", "/v1/orders", data(), key="k")).json["id"]
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.get", seconds=3600, times=1)):
         first = asyncio.create_task(plain("GET", f"/v1/orders/{order_id}"))

@@ -175,7 +175,7 @@ async def test_every_filter_filters(client, sandbox, paid):
 
 
 async def test_an_item_without_an_id_has_none(paid, client):
-    """A search for the item `None` does not find the lines that have no id."""
+    """A search for the item `None` does not find lines without an id."""
     await paid("one", items=[{"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "u"}])
 
     assert [] == await references(client, items="None")
@@ -244,7 +244,7 @@ async def test_a_late_refund_is_in_no_search(client, sandbox, order):
 
 @pytest.mark.parametrize("sort", ["newest", "oldest"])
 async def test_the_order_of_rows_is_a_policy_and_never_by_chance(start, connect, order, sort):
-    """By their making; those of one moment too."""
+    """Rows are sorted by creation, also rows of the same moment."""
     sandbox = await start(frozen=True, policies={"search_order": sort})
     async with connect(sandbox) as client:
         for number in range(4):
@@ -326,7 +326,7 @@ async def test_an_unusual_query_is_taken(plain, paid, query):
 
 
 async def test_a_seller_sees_their_own(client, connect, sandbox, paid):
-    """And nobody else's."""
+    """A seller does not see another seller's merchant orders."""
     await paid("one")
     async with connect(sandbox, sandbox.create_tenant()) as second_client:
         assert [] == await references(second_client)

@@ -239,7 +239,7 @@ async def test_a_form_asks_for_a_token_under_a_policy(session, start, policy):
 
 
 async def test_a_grant_belongs_to_its_flow_and_its_client(client, connect, sandbox):
-    """A refresh token is no code, and another client's code is none either."""
+    """A refresh token cannot be exchanged as a code, nor can another client's code."""
     with pytest.raises((BadRequest, ReauthorizationRequired)) as flow:
         await client.oauth.exchange_code(sandbox.refresh_token)
     async with connect(sandbox, sandbox.create_tenant()) as second_client:
@@ -325,7 +325,7 @@ async def test_scopes_limit_what_a_token_may_do(connect, sandbox, order):
 
 @pytest.mark.control("paymentsdk.sandbox._wire._once_each", lambda members: None)
 async def test_a_parameter_that_is_given_twice_is_rejected(plain, sandbox):
-    """Which of the two counts, nobody could say; the grant is not spent."""
+    """A repeated parameter is ambiguous and is rejected; the grant stays unused."""
     info = sandbox.describe()
     body = (
         f'{{"client_id":"{info.client_id}","client_secret":"{info.client_secret}","grant_type":"authorization_code",'
@@ -370,7 +370,7 @@ async def test_a_seller_is_made_with_known_scopes_only(plain, sandbox, scope):
 
 
 async def test_a_revoked_token_is_told_from_an_expired_one(plain, sandbox):
-    """Whoever reads the rejection looks in the right place; a clock that goes back does not bring it to life."""
+    """The rejection says which of the two it is; moving the clock back does not revive a revoked token."""
     revoked = sandbox.describe()
     sandbox.revoke(revoked.access_token)
     sandbox.revoke(revoked.refresh_token)
@@ -421,7 +421,7 @@ async def test_a_bad_token_is_rejected_with_the_code_of_the_operation(plain, pat
 
 @pytest.mark.parametrize("grant", ["refresh_token", "authorization_code"])
 async def test_only_an_access_token_is_a_bearer_token(client, sandbox, grant):
-    """What is exchanged for a token is none: a program that mixes them up would find out in production only."""
+    """A refresh token or a code is rejected as a bearer token, as in production."""
     wrong_client = client.with_options(access_token=getattr(sandbox.tenant, grant))
 
     with pytest.raises(AuthenticationFailed, match="is not known"):

@@ -148,7 +148,7 @@ async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, secon
 
 
 async def test_money_goes_back_when_a_refund_is_done(start, connect, order):
-    """While it is processing the ledger says what the payment says: nothing has moved; then it has its key."""
+    """A refund that is processing has no ledger entry; the entry appears at its end, with the key."""
     sandbox = await start(frozen=True, policies={"refund_seconds": 60})
     async with connect(sandbox) as client:
         new_order = await client.orders.create(order("50.00"))

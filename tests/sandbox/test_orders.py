@@ -108,7 +108,7 @@ async def test_a_payment_makes_an_order_processed(client, sandbox, order):
 
 
 async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
-    """A word that is none of them pays nothing: `reject` is no way to say `approved`."""
+    """An unknown outcome such as `reject` is rejected and pays nothing."""
     new_order = await client.orders.create(order())
     basket = await client.preferences.create(PreferenceRequest(items=[PreferenceItemRequest(unit_price=Decimal(5))]))
 
@@ -122,7 +122,7 @@ async def test_a_buyer_knows_three_outcomes(client, sandbox, order):
 
 
 async def test_a_buyer_pays_in_a_way_that_there_is(client, sandbox, order):
-    """A kind of method that nobody knows pays nothing, and the rejection names those that there are."""
+    """An unknown payment method pays nothing, and the rejection lists the valid ones."""
     new_order = await client.orders.create(order())
 
     with pytest.raises(Rejected, match="account_money, debit_card, credit_card, prepaid_card"):
@@ -227,7 +227,7 @@ async def test_only_a_created_order_can_be_canceled(client, sandbox, order, stat
 
 @pytest.mark.parametrize("state", ["created", "processed", "refunded", "expired"])
 async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, order, state):
-    """`cancel_from=any`, as the table of transitions says; what was paid goes back, once."""
+    """`cancel_from=any` cancels an order in any state; a paid amount goes back once."""
     sandbox = await start(frozen=True, policies={"cancel_from": "any"})
     async with connect(sandbox) as client:
         new_order = await bring(client, sandbox, order, state)
@@ -293,7 +293,7 @@ async def test_a_live_clock_expires_orders_by_itself(start, connect, order):
     ("body", "status"), [(None, 200), (b" ", 200), (b"{}", 200), ({"amount": "5.00"}, 400), (b"{", 400), (b"[]", 400)]
 )
 async def test_a_cancellation_has_no_body(plain, client, order, body, status):
-    """One that says something would be lost, and the key be taken for it; that of a search says nothing to it."""
+    """A body with content is rejected, so that nothing in it is lost silently; a read ignores its body."""
     new_order = await client.orders.create(order())
 
     assert status == (await plain("POST", f"/v1/orders/{new_order.id}/cancel", body, key="k")).status

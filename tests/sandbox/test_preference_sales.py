@@ -214,7 +214,7 @@ async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, sta
     ],
 )
 async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, detail):
-    """By the next attempt: it is the same payment, with what became of it, and there is no second."""
+    """The next attempt decides the same payment; no second payment appears."""
     new_preference = await client.preferences.create(preference())
     [waiting] = sandbox.buyer.pay_preference(new_preference, outcome="in_review").payments
     sandbox.clock.advance("PT1M")
@@ -244,7 +244,7 @@ async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbo
 
 
 async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
-    """What was decided stays: the next payment is another one."""
+    """A declined payment stays as it is; the next attempt adds a new payment."""
     new_preference = await client.preferences.create(preference())
     for outcome in ("in_review", "rejected", "approved"):
         paid = sandbox.buyer.pay_preference(new_preference, outcome=outcome)
@@ -254,7 +254,7 @@ async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, 
 
 @pytest.mark.parametrize("outcome", ["approved", "rejected", "in_review"])
 async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
-    """However it would come out: the payment of a closed order stays the last one, and is the one that goes back."""
+    """A closed order takes no further attempt, and a refund returns its payment."""
     new_preference = await client.preferences.create(preference())
     paid = sandbox.buyer.pay_preference(new_preference)
 
@@ -318,7 +318,7 @@ async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox,
 
 
 async def test_nobody_pays_what_is_not_there(sandbox):
-    """An id that nobody made."""
+    """An unknown id cannot be paid."""
     with pytest.raises(Rejected, match="there is no"):
         sandbox.buyer.pay_preference("1-2")
 

@@ -285,7 +285,7 @@ async def test_a_member_without_a_code_is_named_all_the_same(plain):
 
 @pytest.mark.parametrize(("body", "code"), [({}, "invalid_items"), ([], "bad_request"), (b"{", "bad_request")])
 async def test_a_body_without_items_is_told_from_no_body(plain, body, code):
-    """Missing items are about items; what is no object at all is not."""
+    """Missing items have their own code; a body that is not an object has the general code."""
     response = await plain("POST", "/checkout/preferences", body)
 
     assert (400, code) == (response.status, response.code)
@@ -322,7 +322,7 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, s
 
 
 async def test_a_sponsor_of_many_digits_is_nobody(start, plain_to):
-    """Thousands of digits, of which Python makes no number, are rejected like every user that there is not."""
+    """A sponsor of thousands of digits is rejected like any unknown user."""
     plain = plain_to(await start(policies={"sponsors": "known"}))
 
     response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": "9" * 5000})

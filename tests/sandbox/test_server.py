@@ -60,7 +60,7 @@ def test_a_port_that_there_is_none_of_is_rejected(port):
 
 @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")])
 async def test_its_address_is_one_to_go_to(start, host: str, name: str) -> None:
-    """All addresses together are none that a link could lead to: the sandbox gives one of them."""
+    """A sandbox on all addresses gives one address that a link can use."""
     sandbox = await start(host=host, public=True)
 
     assert sandbox.base_url.startswith(f"http://{name}:")
@@ -228,7 +228,7 @@ def test_a_thread_that_cannot_start_says_so():
 
 
 def test_a_thread_too_many_leaves_the_first_alone():
-    """Who starts a sandbox once more is rejected, and does not stop it for whoever has started it."""
+    """A second start is rejected and does not stop the running sandbox."""
     sandbox = Sandbox()
     with sandbox.in_thread():
         with pytest.raises(RuntimeError, match="started already"), sandbox.in_thread():
@@ -286,7 +286,7 @@ async def test_a_start_does_not_look_through_the_types_of_the_contract(start, mo
 
 
 async def test_it_starts_once(start):
-    """A second start would leave a server behind that nobody stops."""
+    """A second start would leave a server that nothing stops."""
     sandbox = await start()
     before = sandbox.base_url
 
