@@ -99,12 +99,14 @@ _SUMMARY: Sequence[tuple[str, str, Key, str]] = (
 def summary_table(results: Mapping[str, Result]) -> str:
     """Return one line per cost that a user asks for first."""
     lines = ["| what | unit | measured (ratio) | ratio to | `python -m` |", "| --- | --- | --: | --- | --- |"]
-    for what, bench, key, metric in _SUMMARY:
-        found = results[bench]
+    for title, bench, key, metric in _SUMMARY:
+        result = results[bench]
         unit, _ = tables.METRICS[metric]
-        to = ", ".join(value if isinstance(value, str) else f"{name} {value}" for name, value in found.baseline.items())
-        cells = (tables.cell(row, found, metric) for row in matching(found.rows, key))
-        lines += [f"| {what} | {unit} | {cell} | {to} | `benchmarks.{bench}` |" for cell in cells]
+        to = ", ".join(
+            value if isinstance(value, str) else f"{name} {value}" for name, value in result.baseline.items()
+        )
+        cells = (tables.cell(row, result, metric) for row in matching(result.rows, key))
+        lines += [f"| {title} | {unit} | {cell} | {to} | `benchmarks.{bench}` |" for cell in cells]
     return "\n".join(lines)
 
 
@@ -112,32 +114,34 @@ def bars_table(results: Mapping[str, Result], *, missed: bool = False) -> str:
     """Return one line per bar, or per bar that does not hold everywhere."""
     lines = ["| what | bar | measured | holds |", "| --- | --- | --- | --- |"]
     for bar in BARS:
-        found = readings(bar, results)
-        if missed and all(one.holds for one in found):
+        measured = readings(bar, results)
+        if missed and all(reading.holds for reading in measured):
             continue
-        lines.append(f"| {bar.what} | {bar.promise} | {_measured(bar, found)} | {_verdict(found)} |")
+        lines.append(f"| {bar.what} | {bar.promise} | {_measured(bar, measured)} | {_verdict(measured)} |")
     return "\n".join(lines)
 
 
-def _measured(bar: Bar, found: Sequence[Reading]) -> str:
-    if not found:
+def _measured(bar: Bar, measured: Sequence[Reading]) -> str:
+    if not measured:
         return "not measured"
-    return "; ".join(f"{one.value:.2f}{bar.unit}{f' ({one.where})' if one.where else ''}" for one in found)
+    return "; ".join(
+        f"{reading.value:.2f}{bar.unit}{f' ({reading.where})' if reading.where else ''}" for reading in measured
+    )
 
 
-def _verdict(found: Sequence[Reading]) -> str:
-    if not found:
+def _verdict(measured: Sequence[Reading]) -> str:
+    if not measured:
         return "?"
-    kept = sum(one.holds for one in found)
-    return "yes" if kept == len(found) else "**no**" if kept == 0 else f"**in {kept} of {len(found)}**"
+    holding = sum(reading.holds for reading in measured)
+    return "yes" if holding == len(measured) else "**no**" if holding == 0 else f"**in {holding} of {len(measured)}**"
 
 
 def _part(bench: str, key: Key) -> Callable[[Mapping[str, Result]], Result]:
     """Return a function that takes those rows of *bench* that have *key*."""
 
     def part(results: Mapping[str, Result]) -> Result:
-        found = results[bench]
-        return msgspec.structs.replace(found, rows=matching(found.rows, key))
+        result = results[bench]
+        return msgspec.structs.replace(result, rows=matching(result.rows, key))
 
     return part
 
@@ -159,8 +163,8 @@ def parts_table(results: Mapping[str, Result]) -> str:
     for tls, method, width in product(("no", "yes"), ("GET", "POST"), (16, 128)):
         key: Key = {"loop": "asyncio", "tls": tls, "method": method, "in flight": width}
         base = matching(rows, {**key, "contestant": BASELINE})
-        found = [matching(rows, {**key, "contestant": name}) for name in PARTS]
-        cells = [f"{ratio(one[0], base[0]):.2f}" if one and base else "" for one in found]
+        rows_of_parts = [matching(rows, {**key, "contestant": name}) for name in PARTS]
+        cells = [f"{ratio(part_rows[0], base[0]):.2f}" if part_rows and base else "" for part_rows in rows_of_parts]
         lines.append(f"| {method}{', TLS' * (tls == 'yes')}, {width} in flight | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -205,7 +209,7 @@ def written(page: str, results: Mapping[str, Result]) -> str:
 
 def loaded(folder: Path = RESULTS) -> dict[str, Result]:
     """Return the last result of each bench that has one."""
-    return {name: found for name in NAMES if (found := load(name, folder)) is not None}
+    return {name: result for name in NAMES if (result := load(name, folder)) is not None}
 
 
 def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
@@ -235,14 +239,14 @@ def main() -> None:
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
     line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")
     line.add_argument("--write", action="store_true", help="put the tables into the pages on performance")
-    given = line.parse_args()
-    if given.quick and given.results == RESULTS:
+    arguments = line.parse_args()
+    if arguments.quick and arguments.results == RESULTS:
         line.error("a quick run measures nothing: give --results another folder")
-    if given.run:
-        run(given.only or list(BENCHES), quick=given.quick, folder=given.results)
-    results = loaded(given.results)
+    if arguments.run:
+        run(arguments.only or list(BENCHES), quick=arguments.quick, folder=arguments.results)
+    results = loaded(arguments.results)
     print(bars_table(results))
-    if given.write:
+    if arguments.write:
         for page in PAGES:
             page.write_text(written(page.read_text(encoding="utf-8"), results), encoding="utf-8")
 
