@@ -1,4 +1,4 @@
-"""Writes the page about the contract: what the platform promises, section by section, and what it leaves open."""
+"""Writes the page about the contract: the platform's promises, section by section, and the open points."""
 
 from __future__ import annotations
 
@@ -17,48 +17,52 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.resources.orders import DEFAULT_EXPIRATION, LONGEST_EXPIRATION, SHORTEST_EXPIRATION
 
 ABOUT = """\
-What the platform promises to its clients, in short. Docstrings and other pages name its sections: "(4.10)" is
-"Create an order" below. Each operation has its parameters, its request, its response and its error codes on the page of
-[operations](operations.md). What the contract does not say is listed under
-[What the contract leaves open](../explanation/choices.md), with what the client does."""
+The contract is the platform's promises to its clients; this page summarizes it. Docstrings and other pages name its
+sections: "(4.10)" is "Create an order" below. [Operations](operations.md) describes the parameters, request and
+response of each operation. [What the contract leaves open](../explanation/choices.md) lists the points that the
+contract does not decide, with the behavior of the client."""
 
 SECTIONS = """\
 Requests and responses are JSON over HTTPS. Paths are relative to the base URL. Timestamps are ISO 8601 strings."""
 
 AUTHENTICATION = f"""\
-Every operation but `oauth.token` needs an access token, in the header `Authorization: Bearer ...`; a token in the query
-is rejected. The token names the seller, so no path does. A token that begins with `APP_USR` acts for a seller, one that
-begins with `TEST` works in the platform's own sandbox only.
+Every operation except `oauth.token` needs an access token in the header `Authorization: Bearer ...`. The platform
+rejects a token in the query. The token identifies the seller, so paths do not name the seller. A token that begins with
+`APP_USR` acts for a seller. A token that begins with `TEST` works only in the platform's own sandbox.
 
-A seller authorizes an application, which gets an authorization code. The code is exchanged for an access token and a
-refresh token within 10 minutes (4.1). The access token lives {DEFAULT_LIFETIME // 86_400} days, and is then refreshed.
-The scopes are `offline_access`, `read` and `write`. A `marketplace_fee` needs a token that was obtained in this way.
+A seller authorizes an application, and the application gets an authorization code. The application exchanges the code
+for an access token and a refresh token within 10 minutes (4.1). The access token is valid for
+{DEFAULT_LIFETIME // 86_400} days; refresh it then. The scopes are `offline_access`, `read` and `write`. A
+`marketplace_fee` needs a token from this exchange.
 
-How the seller is asked, and at which address, is not part of the contract. To do it: [tokens](../how-to/tokens.md)."""
+The contract does not define the page where the seller authorizes the application, or its address. See
+[tokens](../how-to/tokens.md)."""
 
 IDEMPOTENCY = f"""\
-A keyed write carries an idempotency key in the header `X-Idempotency-Key`: `wallet_payments.create`, `orders.create`,
-`orders.cancel` and `orders.refund`. For 24 hours the platform responds to a repetition with the same key and the same
-body with the first response; the same key with another body is a 409 `idempotency_key_already_used`. The client stops
-sending a key after {KEY_LIFETIME / 3600:g} hours. The contract gives no length for a key; the client takes 1 to 64
-visible ASCII characters. `preferences.create` and `customers.create` take no key: a second request creates a second
-preference, and a second customer of one email is rejected (code 101). See
-[Retry safely](../how-to/retry-safely.md)."""
+A keyed write has an idempotency key in the header `X-Idempotency-Key`. The keyed writes are `wallet_payments.create`,
+`orders.create`, `orders.cancel` and `orders.refund`. For 24 hours, a request with the same key and body returns the
+first response. A request with the same key and another body is a 409 `idempotency_key_already_used`. The client stops
+sending a key after {KEY_LIFETIME / 3600:g} hours. The contract gives no length for a key; the client accepts 1 to 64
+visible ASCII characters.
+
+`preferences.create` and `customers.create` take no key. A second request creates a second preference. The platform
+rejects a second customer with the same email (code 101). See [Retry safely](../how-to/retry-safely.md)."""
 
 PAGINATION = """\
-A search takes `offset` and `limit`, and returns one page; for plans the contract does not name the two.
+A search takes `offset` and `limit`, and returns one page. The contract does not name these parameters for plans.
 `invoices.search` and `plans.search` return the rows as `results`, and `offset`, `limit` and `total` as `paging`.
-`merchant_orders.search` returns `elements`, `total` and `next_offset`, and only orders of the last 90 days. There is no
-cursor, the default and the largest page size are not given, and the contract says neither in which order rows come nor
-what happens to a page when rows are added. See
+`merchant_orders.search` returns `elements`, `total` and `next_offset`, and only orders of the last 90 days.
+
+The contract has no cursor. It does not give the default page size, the largest page size or the order of rows. It does
+not say how new rows change the pages. See
 [How pagination loses no rows](../explanation/how-paging-does-not-lose-rows.md)."""
 
 STATES_OF_AN_ORDER = [
     ["", "`orders.create`", "`created`", "Its payment is `created`, with the detail `ready_to_process`."],
     ["`created`", "A payment is rejected", "`created`", "The order does not show the rejected payment."],
     ["`created`", "A payment is approved", "`processed`", "The detail is `accredited`."],
-    ["`created`", "`orders.cancel`", "`canceled`", "Whether other states can be canceled is left open."],
-    ["`created`", "`expiration_time` is over", "`expired`", "Every order expires; when exactly is left open."],
+    ["`created`", "`orders.cancel`", "`canceled`", "The contract does not say whether other states can be canceled."],
+    ["`created`", "`expiration_time` is over", "`expired`", "Every order expires; the exact moment is left open."],
     ["`processed`", "`orders.refund`, whole", "`refunded`", "The refund appears in `transactions.refunds`."],
     [
         "`processed`",
@@ -69,42 +73,42 @@ STATES_OF_AN_ORDER = [
 ]
 
 OTHER_STATES = """\
-Of payments, refunds, invoices, merchant orders and plans the contract lists the [values](#values) alone, not what leads
-from one to another. The client expects no particular sequence; the sandbox has one of its own. Tokens have no state."""
+The contract lists only the [values](#values) for payments, refunds, invoices, merchant orders and plans. It does not
+define the changes between them. The client expects no particular sequence; the sandbox chooses a sequence. Tokens have
+no state."""
 
 ABOUT_VALUES = """\
-A new value may appear at any time. It is kept as it came, and is equal to none of the named ones
-(see `paymentsdk.resources.common.OpenEnum`)."""
+A new value may appear at any time. The client keeps it as it comes; it differs from all named values. See
+`paymentsdk.resources.common.OpenEnum`."""
 
 WEBHOOKS = """\
-The platform announces changes by webhook, on the topic `orders`: the application subscribes to it in the platform's own
-settings. Orders take no `notification_url`; preferences do. The contract says nothing of the payload, the signature,
-the repetition or the order of notifications. So you declare the signature, take a notification as a hint to read
-the order (`orders.get`), and believe the response: see [Webhooks](../how-to/webhooks.md)."""
+The platform announces changes by webhook on the topic `orders`. The application subscribes in the platform's settings.
+Preferences take a `notification_url`; orders do not. The contract does not define the payload, the signature, the
+repetition or the order of notifications. So you declare the signature, and use a notification as a hint to read the
+order (`orders.get`). Trust only the response. See [Webhooks](../how-to/webhooks.md)."""
 
 AMOUNTS = f"""\
-An amount has two decimals or none, and at most {MOST_DIGITS} digits before the point; nothing is rounded. The
-operations on orders write it as a string (`"24.90"`), all others as a number (`24.90`). Before anything is sent, each
-is checked, and so are the sum of an order and what may not be above a total. What is left of a payment, only the
-platform knows."""
+An amount has two decimals or none, and at most {MOST_DIGITS} digits before the point. The client never rounds. The
+operations on orders write an amount as a string (`"24.90"`), all others as a number (`24.90`). The client checks every
+amount, the sum of an order, and limits such as "not above the total" before it sends anything. Only the platform knows
+the refundable balance of a payment."""
 
 ERRORS = """\
-Every code, by status: [Errors and codes](errors.md#documented-codes). The shape of an error response is not given; the
-client reads all that are known."""
+[Errors and codes](errors.md#documented-codes) lists every code with its status. The contract does not define the shape
+of an error response. The client reads all known shapes."""
 
 RATES = """\
-The contract names no rate limit, and no status code 429. The client handles one all the same: it waits for
-`Retry-After`, and holds the seller's other calls.
-See [Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
+The contract names no rate limit and no status code 429. The client handles a 429 anyway: it waits for `Retry-After`,
+and holds the seller's other calls. See [Stay below a rate limit](../how-to/stay-below-a-rate-limit.md)."""
 
 NOT_THERE = [
     ["Capture of a wallet payment", "`capture=false` reserves the amount; no operation captures it."],
-    ["Get or search orders by reference", "Orders are found by their id alone; paid ones also as merchant orders."],
-    ["Get a preference, a customer or a wallet payment", "The response to the write is all there is."],
-    ["Create a plan or a subscription", "Sellers do it on the platform's pages; the sandbox has its own way."],
-    ["Chargebacks and disputes", "They show as a status of an invoice's payment (`charged_back`, `in_mediation`)."],
-    ["A report of settlements", "`release_reports.disable_schedule` stops them; nothing fetches one."],
-    ["Versions", "`/v1/` in a path is all; no negotiation, no dates of deprecation."],
+    ["Get or search orders by reference", "Get an order by its id. You can search paid orders as merchant orders."],
+    ["Get a preference, a customer or a wallet payment", "Keep the response to the write."],
+    ["Create a plan or a subscription", "Sellers do it on the platform's pages, tests in the sandbox's control API."],
+    ["Chargebacks and disputes", "They appear as the status of an invoice's payment (`charged_back`, `in_mediation`)."],
+    ["A report of settlements", "`release_reports.disable_schedule` stops the reports. No operation fetches a report."],
+    ["Versions", "Only `/v1/` in a path: no negotiation, no dates of deprecation."],
 ]
 
 
@@ -134,46 +138,46 @@ def contract() -> str:
         "## Pagination",
         PAGINATION,
         "## Limits",
-        "Of time and number:",
+        "Limits of time and number:",
         table(["Limit", "Value"], limits()),
         "### Amounts",
         AMOUNTS,
         table(["Operation", "Field", "Limit", ""], amounts()),
         "### Other fields of requests",
-        "Each is checked before anything is sent:",
+        "The client checks each field before it sends anything:",
         table(["Operation", "Field", "Limit"], bounds()),
         "## States of an order",
         table(["From", "On", "To", ""], STATES_OF_AN_ORDER),
         OTHER_STATES,
         "## Values",
         ABOUT_VALUES,
-        table(["Type", "What it is", "Values"], values()),
+        table(["Type", "Meaning", "Values"], values()),
         "## Status codes and errors",
         ERRORS,
         "## Webhooks",
         WEBHOOKS,
         "## Rate limits",
         RATES,
-        "## What there is no operation for",
-        table(["Wanted", "What there is"], NOT_THERE),
+        "## What the API does not offer",
+        table(["Wanted", "Instead"], NOT_THERE),
     ])  # fmt: skip
 
 
 def limits() -> Iterator[list[str]]:
-    """Yield the limits that no member has."""
+    """Yield the limits that do not belong to a member of a body."""
     yield ["Authorization code", "10 minutes, once"]
     yield ["Access token", f"{DEFAULT_LIFETIME // 86_400} days ({DEFAULT_LIFETIME:,} seconds)"]
-    yield ["Idempotency key", "24 hours; no length is given (the client takes 1 to 64 visible ASCII characters)"]
+    yield ["Idempotency key", "24 hours; no given length (the client accepts 1 to 64 visible ASCII characters)"]
     expiration = (
         f"{spoken(SHORTEST_EXPIRATION)} to {spoken(LONGEST_EXPIRATION)}. The contract gives two maxima for the "
-        "`expiration_time` of `orders.create`, one in each of two variants: this one, and `PT3H` (3 hours). "
-        "The client takes the longer one."
+        "`expiration_time` of `orders.create`, one for each of two variants: this maximum and `PT3H` "
+        "(3 hours). The client accepts the longer maximum."
     )
     yield ["Expiration of an order", expiration]
     yield ["... by default", spoken(DEFAULT_EXPIRATION)]
     yield ["Payments of an order", "1"]
     yield ["Search of merchant orders", "the last 90 days"]
-    yield ["Cards of a customer", "there is a limit (code 129), whose value the contract does not give"]
+    yield ["Cards of a customer", "a limit exists (code 129); the contract does not give its value"]
 
 
 def spoken(time: timedelta) -> str:

@@ -3,7 +3,7 @@
 ::
 
     python -m docs.generate            write the pages
-    python -m docs.generate --check    exit with 1, and the names of the pages, if one is not what would be written
+    python -m docs.generate --check    exit with 1 and the names of the pages that are not up to date
 """
 
 from __future__ import annotations
@@ -43,32 +43,35 @@ NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not 
 
 
 ABOUT_OPERATIONS = """\
-Every operation of the platform, as `paymentsdk.OPERATIONS` declares it; the numbers are the sections of
-[the contract](contract.md). See [Responses](responses.md) for what comes back, [Errors and codes](errors.md) for error
-responses, and [Why a failed write has three outcomes](../explanation/why-three-outcomes.md) for what is sent again.
+This page lists every operation in `paymentsdk.OPERATIONS`. A number such as (4.10) is a section of
+[the contract](contract.md). See [Responses](responses.md) for the fields of responses and
+[Errors and codes](errors.md) for error responses.
+[Why a failed write has three outcomes](../explanation/why-three-outcomes.md) explains retries.
 
 Import the classes of the parts of a body from the same module as the class of the body."""
 
 ABOUT_RESPONSES = """\
-Every field can be `None`, except the `id` or access token without which a value has no meaning. Fields that the
-platform adds later are ignored; values that it adds to a list of values are kept as they come. Amounts are exact
-`Decimal`s, moments are `datetime`s with a zone."""
+Every field can be `None`, except the `id` or access token without which the object has no meaning. The client ignores
+fields that the platform adds later. It keeps new values of a field as they come. Amounts are exact `Decimal`s.
+Timestamps are `datetime`s with a zone."""
 
 ABOUT_CODES = """\
-`error.code` is the text in the second column, `error.meaning` the text in the third. A code that is not listed here is
-kept as it came. A 5xx raises `ServerError` after a read; after a write the outcome is unknown, as it is where a code
-says that something is in progress.
+`error.code` is the text in the second column, and `error.meaning` the text in the third. The client keeps unlisted
+codes as they come. A 5xx raises `ServerError` after a read. It raises `OutcomeUnknown` after a write. A code that says
+that something is in progress raises `OutcomeUnknown`, too.
 
-A code that *settles* says, with this status, that no attempt at the write has taken effect, also where one before is
-in doubt; after every other response such a write stays an `OutcomeUnknown`. All codes of a body are compared; one that
-settles is enough, unless another says that something is in progress."""
+A code that *settles* proves, with this status, that no attempt at the write has taken effect, even if an earlier
+attempt is in doubt. After any other response, a write in doubt stays an `OutcomeUnknown`. The client compares all codes
+of a body. One code that settles is enough, unless another code says that something is in progress."""
 
 ABOUT_RETRIES = f"""\
-What may follow an attempt that failed, within the limits of `RetryPolicy` and `Timeout`. A 3xx and a 403 are never
-tried again. "If unsettled": a keyed write is sent again, with its key and the same bytes, at most {MAX_UNSETTLED} times
-after a 4xx that does not settle it, where an attempt is in doubt, or where the response says that something is in
-progress (409, 423 and 425, but for a code that settles, says `_already_`, or is `{KEY_ALREADY_USED}`); then its outcome
-is unknown."""
+The table says what the client does after a failed attempt, within the limits of `RetryPolicy` and `Timeout`. It never
+retries a 3xx or a 403.
+
+"If unsettled" concerns a keyed write after a 4xx that does not settle it. The client retries the write with its key and
+the same bytes in two cases: an attempt is in doubt, or the response says that something is in progress. A 409, 423 or
+425 says so, unless its code settles the write, contains `_already_`, or is `{KEY_ALREADY_USED}`. After
+{MAX_UNSETTLED} such retries the outcome is unknown."""
 
 FAILURES = {
     Failure.NOT_SENT: "Not sent",
@@ -88,26 +91,28 @@ VERDICTS = {
     Verdict.STOP: "no",
 }
 
-EVENTS = """Stream what happens from now on, as server-sent events: documents under the names of their lists, \
-`requests`, `clock`, and `changed`. The `what` of `changed` is `policies`, `faults`, or, after a restore or when \
-there were more events than could be sent, `everything`."""
+EVENTS = """Stream new events as server-sent events: documents under the names of their lists, `requests`, `clock`, \
+and `changed`. The `what` of `changed` is `policies`, `faults` or `everything`. `everything` comes after a restore, or \
+if there were more events than could be sent."""
 
 ABOUT_CONTROL = f"""\
-How a test, a script or a person controls a running sandbox over HTTP. Paths are below `{PREFIX}`. Bodies and
-responses are JSON, amounts in responses are strings; an error is `{{"code": ..., "message": ...}}`. A list with `limit`
-holds the newest 100 rows, or as many as `limit` says; `tenant` picks the rows of one seller, by their user id. A row of
-orders, merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. Requests that a
-browser sends for a web page from elsewhere are rejected.
+Control a running sandbox over HTTP, from a test, a script or by hand. Paths are below `{PREFIX}`. Bodies and responses
+are JSON, and amounts in responses are strings. An error is `{{"code": ..., "message": ...}}`. A list returns the newest
+100 rows; `limit` changes the number. `tenant` selects the rows of one seller by their user id. A row of orders,
+merchant orders or invoices has the document under `order`, `merchant_order` or `invoice`. The sandbox rejects requests
+that a browser sends for a web page from elsewhere.
 
-The same can be done in Python ([Test your code](../how-to/test-your-code.md)), and with
-`paymentsdk sandbox control`, which lists the names of the requests: `paymentsdk sandbox control pay-order ORD...`.
-`GET openapi.json` describes all of it for generators of clients, with every response and the notifications."""
+You can also send these requests [in Python](../how-to/test-your-code.md) or on the command line:
+`paymentsdk sandbox control pay-order ORD...`. `paymentsdk sandbox control --help` lists their names.
+`GET openapi.json` describes every request, response and notification for generators of clients."""
 
 ABOUT_POLICIES = """\
-A policy decides, for the sandbox, a point that the contract leaves open or contradicts itself in. Set one with
-`Sandbox(policies={"cancel_from": "any"})`, `paymentsdk sandbox --policy cancel_from=any`, or, while it runs,
-`paymentsdk sandbox policies cancel_from=any`. With `--db FILE`, a policy that is set while it runs stays in the file; a
-policy that is given at a start holds for that start only, and wins over the one in the file."""
+A policy decides a point that the contract leaves open, or on which it contradicts itself. Set a policy with
+`Sandbox(policies={"cancel_from": "any"})` or `paymentsdk sandbox --policy cancel_from=any`. For a running sandbox, use
+`paymentsdk sandbox policies cancel_from=any`.
+
+`--db FILE` keeps policies that you set on a running sandbox. A policy that you pass at the start applies until the
+sandbox stops, and overrides the policy in the file."""
 
 ABOUT_FAULTS = """\
 A fault is a rule that makes requests go wrong. In Python a rule is in force until the block ends:
@@ -115,34 +120,38 @@ A fault is a rule that makes requests go wrong. In Python a rule is in force unt
 `paymentsdk sandbox faults add hang operation=orders.create times=1`."""
 
 ABOUT_TRANSPORTS = """\
-Every rule of `paymentsdk.testing.transport_conformance`, which checks them on a transport
-([how to run it](../how-to/own-transport.md#prove-it)). `Http11Transport` keeps all of them; `AiohttpTransport` all but
-those in `AIOHTTP_DEVIATIONS` there, each with its reason. On a session of yours, connections are those of the session:
-aiohttp sends a GET, PUT or DELETE once more when a connection ends, and nobody watches idle connections."""
+`paymentsdk.testing.transport_conformance` checks these rules on a transport;
+see [how to run it](../how-to/own-transport.md#prove-it). `Http11Transport` keeps all rules. `AiohttpTransport` keeps
+all rules except `AIOHTTP_DEVIATIONS`, each with its reason.
+
+If you pass your own aiohttp session, the session makes the connections. aiohttp then resends a GET, PUT or DELETE when
+a connection ends, and does not watch idle connections."""
+
+PARTS_OF_TRANSPORTS = {"_connections": "Connections", "_requests": "Requests and secrets", "_responses": "Responses"}
 
 ABOUT_REJECTIONS = """\
-Ways to make the sandbox reject a request with each documented code: by the condition that leads to it by itself, or by
-a magic value in the request. A fault can also give every code:
+The sandbox rejects a request with a documented code if the code's condition holds, or if the request has a magic value.
+A fault can return every code:
 `FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found")`.
 
-The token of the payer decides how a wallet payment ends: with a token that begins with `reject` it is rejected, with
-`pending` it stays pending (in binary mode it is rejected), with any other it is approved."""
+The payer's token decides the result of a wallet payment. A token that begins with `reject` rejects the payment. A token
+that begins with `pending` leaves it pending, or rejects it in binary mode. Any other token approves it."""
 
 
 def operations() -> str:
-    """Write what can be asked, and what goes out."""
+    """Write the page of operations and their requests."""
     rows = (
         [f"[{code(o.name)}](#{o.name.replace('.', '')})", code(f"{o.method} {o.path}"), o.summary, o.retry.value]
         for o in OPERATIONS.values()
     )
-    parts = ["# Operations", ABOUT_OPERATIONS, table(["Operation", "Request", "", "Sent again as"], rows)]
+    parts = ["# Operations", ABOUT_OPERATIONS, table(["Operation", "Request", "", "Retried as"], rows)]
     for operation in OPERATIONS.values():
         parts += [f"## {operation.name}", described(operation), *tables(operation)]
     return "\n\n".join(parts)
 
 
 def described(operation: Operation[object, object]) -> str:
-    """Say in a few lines how an operation is called and answered."""
+    """Describe the call and the response of an operation in a few lines."""
     response = response_of(operation)
     statuses = " or ".join(map(str, (operation.status, *operation.other_statuses)))
     link = f"[{code(response.__name__)}](responses.md#{response.__name__.lower()})"
@@ -164,7 +173,7 @@ def described(operation: Operation[object, object]) -> str:
 
 
 def methods_of(operation: Operation[object, object]) -> Iterator[str]:
-    """Yield how the methods of the client that call an operation are called."""
+    """Yield the calls of the client's methods for an operation, with their parameters."""
     noun, _, verb = operation.name.partition(".")
     resource = getattr(PaymentsClient(base_url="http://127.0.0.1"), noun)
     for name in [verb] if hasattr(resource, verb) else [name for name in vars(type(resource)) if name[0] != "_"]:
@@ -178,19 +187,19 @@ def methods_of(operation: Operation[object, object]) -> Iterator[str]:
 
 
 def response_of(operation: Operation[object, object]) -> type:
-    """Return what an operation responds with; of a search, what a row is."""
+    """Return the type of the response of an operation; for a search, the type of a row."""
     listed = rows_of(operation.result) if operation.page is not None else None
     return operation.result if listed is None else listed[2]
 
 
 def tables(operation: Operation[object, object]) -> Iterator[str]:
-    """Yield the tables of the members that go into the body and the query of an operation."""
+    """Yield the tables of the members of the body and the query of an operation."""
     if operation.body is not None:
         optional = "" if operation.body_required else "; can be left out"
         yield f"Body: {code(f'{operation.body.__module__}.{operation.body.__name__}')}{optional}."
         yield table(["Field", "Type", "Required", "Meaning"], members(operation.body))
     if operation.query is not None:
-        yield "Filters, beside the options of every search (`WalkOptions`):"
+        yield "Filters, in addition to the options of every search (`WalkOptions`):"
         position = [code("offset"), code("limit")]
         meanings = attributes(filters_of(operation.query))
         rows = (row[:2] for row in members(operation.query) if row[0] not in position)
@@ -198,13 +207,13 @@ def tables(operation: Operation[object, object]) -> Iterator[str]:
 
 
 def filters_of(query: type) -> type:
-    """Return the filters in *query*, which say what they mean: of a TypedDict, Python does not keep the bases."""
+    """Return the documented filters in *query*, by name: Python does not keep the bases of a TypedDict."""
     filters: type = getattr(sys.modules[query.__module__], query.__name__.replace("Query", "Filters"))
     return filters
 
 
 def responses() -> str:
-    """Write what comes back."""
+    """Write the page of responses."""
     parts = ["# Responses", ABOUT_RESPONSES]
     results = dict.fromkeys(map(response_of, OPERATIONS.values()))
     for result in results:
@@ -214,7 +223,7 @@ def responses() -> str:
 
 
 def errors_and_codes() -> str:
-    """Write what can be raised, and every documented code."""
+    """Write the page of exceptions and documented codes."""
     tree = python.cleandoc(errors.__doc__ or "").split("::\n\n")[1].split("\n\nA failed")[0]
     operations_by_code: dict[tuple[int, str, str, bool], list[Operation[object, object]]] = {}
     for operation in OPERATIONS.values():
@@ -235,9 +244,9 @@ def errors_and_codes() -> str:
     )
     return "\n\n".join([
         "# Errors and codes",
-        "All exceptions that the package raises for what happens to a call, a walk or a client:",
+        "The package raises these exceptions for calls, walks and clients:",
         "```text\n" + python.cleandoc(tree) + "\n```",
-        "The attributes of each: [API](../api/errors.md).",
+        "[API](../api/errors.md) lists the attributes of each exception.",
         "## Documented codes",
         ABOUT_CODES,
         table(["Status", "Code", "Meaning", "Operation", "Raised as", "Settles"], rows),
@@ -248,7 +257,7 @@ def errors_and_codes() -> str:
 
 
 def settling(name: str, *, settles: bool) -> str:
-    """Say whether a code ends all doubt about a write."""
+    """Return the cell that says whether a code settles a write."""
     if not settles:
         return ""
     return "with a random key" if name == KEY_ALREADY_USED else "yes"
@@ -271,7 +280,7 @@ def raised_as(status: int, name: str, operations: Iterable[Operation[object, obj
 
 
 def control() -> str:
-    """Write what the control API of a sandbox takes."""
+    """Write the page of the control API of a sandbox."""
     rows, bodies = [], {}
     for (method, path), command in _commands.COMMANDS.items():
         body, link = command.body, ""
@@ -291,7 +300,7 @@ def control() -> str:
 
 
 def policies() -> str:
-    """Write the policies of a sandbox."""
+    """Write the page of the policies of a sandbox."""
     rows = (
         [code(switch.name), code(switch.value), ", ".join(code(value) for value in switch.allowed), switch.description]
         for switch in describe_policies()
@@ -300,7 +309,7 @@ def policies() -> str:
 
 
 def faults() -> str:
-    """Write what a fault can be."""
+    """Write the page of faults."""
     rules = table(["Field", "Type", "Required", "Meaning"], members(FaultRule))
     rows = ([code(name), effect.words, ", ".join(map(code, effect.members))] for name, effect in EFFECTS.items())
     return "\n\n".join(
@@ -309,27 +318,35 @@ def faults() -> str:
 
 
 def rejections() -> str:
-    """Write how to be rejected with every code."""
+    """Write the page of conditions and magic values that lead to a rejection."""
     parts = ["# Rejections and magic values", ABOUT_REJECTIONS]
     for operation in OPERATIONS.values():
         noun, handler = _handlers.noun_of(operation), _handlers.HANDLERS[operation.name]
         magic = handler.magic
         parts.append(f"## Errors of {operation.name}")
         when = " of the order when it is created" if magic and magic.later else ""
-        parts.append(f"Magic values go into {code(magic.member)}{when}." if magic else "It takes no magic value.")
+        about = f"Magic values go into {code(magic.member)}{when}." if magic else "This operation has no magic values."
+        parts.append(about)
         rows = (
             [str(e.status), code(e.code), noun.cause_of(e.code) or "", code(value) if value else ""]
             for e in operation.errors
             for value in (handler.magic_value(e),)
         )
-        parts.append(table(["Status", "Code", "By itself", "Magic value"], rows))
+        parts.append(table(["Status", "Code", "Condition", "Magic value"], rows))
     return "\n\n".join(parts)
 
 
 def transports() -> str:
-    """Write what every transport does."""
-    rules = "\n".join(f"- `{case.name}`: {' '.join(case.rule.split())}" for case in CASES)
-    return f"# What every transport does\n\n{ABOUT_TRANSPORTS}\n\n{rules}"
+    """Write the page of the rules of transports. Names with the same rule share a line."""
+    parts = ["# What every transport does", ABOUT_TRANSPORTS]
+    for module, title in PARTS_OF_TRANSPORTS.items():
+        names_by_rule: dict[str, list[str]] = {}
+        for case in CASES:
+            if case.check.__module__.endswith(f".{module}"):
+                names_by_rule.setdefault(" ".join(case.rule.split()), []).append(code(case.name))
+        lines = (f"- {', '.join(names)}: {rule}" for rule, names in names_by_rule.items())
+        parts += [f"## {title}", "\n".join(lines)]
+    return "\n\n".join(parts)
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -347,7 +364,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def written() -> Iterator[tuple[str, str]]:
-    """Yield the path of each page below docs/, and its text."""
+    """Yield the path of each generated page below docs/, and its text."""
     texts = [*((f"reference/{name}", page()) for name, page in PAGES.items()), ("how-to/upgrade-to-0.2.md", upgrade())]
     for path, text in [*texts, *((f"api/{name}", text) for name, text in api.pages())]:
         title, _, body = text.partition("\n\n")
@@ -372,7 +389,7 @@ def main(arguments: list[str]) -> None:
 
 
 def is_current(path: Path, text: str) -> bool:
-    """Whether a page is what would be written."""
+    """Return whether a page is up to date."""
     return path.exists() and path.read_text(encoding="utf-8") == text
 
 

@@ -9,30 +9,31 @@ from paymentsdk.journal import Record, RecordState, begin_record
 from paymentsdk.journal._record import HELD, OPEN, WITHOUT_TRACE, may_replace
 
 ABOUT = """\
-A record is a write that was given a name: `create(..., once="table-7/1")`.
-[Exactly once](../explanation/exactly-once.md) says what it promises, and
-[Survive kill -9](../how-to/survive-kill-9.md) how it is used."""
+The journal keeps a record of each write that has a name: `create(..., once="table-7/1")`.
+[Exactly once](../explanation/exactly-once.md) explains the promises, and
+[Survive kill -9](../how-to/survive-kill-9.md) shows the use."""
 
 ABOUT_BEGIN = """\
-What a call does with the record that it finds under its name, with the same bytes or others. Of an operation without an
-idempotency key (a preference, a customer), nothing is sent a second time."""
+A call looks for a record with its name. The action depends on the state of the record, and on whether the call has the
+same bytes. A write without an idempotency key (a preference, a customer) is never sent a second time."""
 
 ABOUT_TRANSITIONS = """\
-Which state may be replaced by which, and by whom. `done` replaces every other state, and nothing replaces `done`. Only
-the owner knows that nothing was sent, so whoever takes a record over can make it neither `not_sent` nor `expired`."""
+`done` may replace every other state, and is final. The table lists the other replacements. Only the owner knows that
+nothing was sent. So a process that takes a record over never sets `not_sent` or `expired`."""
 
 ABOUT_STATES = """\
-Recovery works on open records once they have no living owner. The states of the last column have to be durable before
-the caller hears of them: if they cannot be written, it hears `OutcomeUnknown`. To lose another costs one replay."""
+Recovery works on open records that have no living owner. A state marked in the last column must be durable before the
+caller learns it. If the journal cannot write it, the caller gets `OutcomeUnknown`. Losing any other state costs one
+replay."""
 
-#: What the platform forgets, so that recovery could do what the caller believes to be over.
+#: States in which the platform has forgotten the write, so that recovery could repeat a write that the caller gave up.
 HEARD = WITHOUT_TRACE | {RecordState.REFUSED}
 #: Store time, and when the lease of a living owner ends.
 NOW, LEASED = 100.0, 160.0
 
 
 def found(state: RecordState, *, lease_until: float = 0.0, digest: bytes = b"same", keyed: bool = True) -> Record:
-    """Return a record in that state."""
+    """Return a record in *state*."""
     return Record(
         key="key", name="", operation="", base_url="", seller="", path="", body=b"", begun=0.0, not_after=600.0,
         digest=digest, keyed=keyed, state=state, owner="owner", lease_until=lease_until, updated=NOW,
@@ -40,7 +41,7 @@ def found(state: RecordState, *, lease_until: float = 0.0, digest: bytes = b"sam
 
 
 def actions(row: Record | None) -> list[str]:
-    """Return what a call does that finds *row*: with its bytes, with others, and with its bytes but without a key."""
+    """Return the actions of a call that finds *row*: same bytes, other bytes, and same bytes without a key."""
     calls = ((b"same", True), (b"other", True), (b"same", False))
     news = (found(RecordState.PENDING, digest=digest, keyed=keyed) for digest, keyed in calls)
     called = (structs.replace(new, owner="caller") for new in news)
@@ -48,20 +49,20 @@ def actions(row: Record | None) -> list[str]:
 
 
 def who(before: RecordState, after: RecordState) -> str:
-    """Return who may replace a state; empty for nobody, and for what anyone may."""
+    """Return who may replace a state. The empty text means everyone, or that the change is not allowed."""
     held, free = (found(before, lease_until=lease) for lease in (LEASED, 0.0))
     if may_replace(held, after, owner="other", now=NOW):
         return "" if after is RecordState.DONE else "a caller with the same bytes"
     if may_replace(free, after, owner="other", now=NOW):
         is_closed = after is RecordState.ABANDONED
-        return "a person, if it has no living owner" if is_closed else "whoever finds it without a living owner"
+        return "a person, if it has no living owner" if is_closed else "a process that finds it without a living owner"
     return "its owner" if may_replace(held, after, owner="owner", now=NOW) else ""
 
 
 def records() -> str:
-    """Write the tables of states."""
+    """Write the page of the states of a record."""
     rows = [
-        ["none", *actions(None)],
+        ["no record", *actions(None)],
         ["pending or sent, held by another call or process", *actions(found(RecordState.SENT, lease_until=LEASED))],
         *(
             [f"{state}, its lease has ended" if state in HELD else state, *actions(found(state))]
@@ -80,10 +81,10 @@ def records() -> str:
         ABOUT,
         "## States",
         ABOUT_STATES,
-        table(["State", "Open", "Durable before it is heard"], states),
+        table(["State", "Open", "Durable before the caller learns it"], states),
         "## What a call does",
         ABOUT_BEGIN,
-        table(["It finds", "Same bytes", "Other bytes", "Same bytes, no key"], rows),
+        table(["State of the record", "Same bytes", "Other bytes", "Same bytes, no key"], rows),
         "## What may follow",
         ABOUT_TRANSITIONS,
         table(["State", "Replaced by", "By whom"], changes),
@@ -91,5 +92,5 @@ def records() -> str:
 
 
 def yes(value: object) -> str:
-    """Mark what holds."""
+    """Return the cell for a condition."""
     return "yes" if value else ""

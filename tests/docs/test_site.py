@@ -227,7 +227,7 @@ ASKED = {
     "float": "how-to/qr-orders.html#amounts-decimal-not-float-in-one-currency",
     "installments": "how-to/checkout-and-wallet.html#send-a-buyer-to-the-checkout-preferences-installments",
     "marketplace fee": "how-to/checkout-and-wallet.html#send-a-buyer-to-the-checkout-preferences-installments",
-    "capture": "reference/contract.html#what-there-is-no-operation-for",
+    "capture": "reference/contract.html#what-the-api-does-not-offer",
     "production": "how-to/go-live.html",
     "go live": "how-to/go-live.html",
     "environment variables": "how-to/go-live.html#environment-variables-and-credentials",

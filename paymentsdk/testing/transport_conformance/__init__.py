@@ -30,14 +30,14 @@ from paymentsdk.testing.transport_conformance._case import CASES, Case, MakeTran
 
 __all__ = ["AIOHTTP_DEVIATIONS", "CASES", "Case", "MakeTransport"]
 
-_LINE_FEED = "it takes a line feed for the end of a line"
-_CHUNK_END = "it takes a line feed for the end of a chunk, of its extension or of a trailer"
-_FOLDED = "it joins the lines of a folded field"
-_CONTROL = "it looks for null bytes in values alone, and for nothing in the reason"
-_SURPLUS = "it fails the response that the surplus bytes are behind, which counts as sent"
+_LINE_FEED = "aiohttp accepts a line feed as the end of a line"
+_CHUNK_END = "aiohttp accepts a line feed as the end of a chunk, of its extension or of a trailer"
+_FOLDED = "aiohttp joins the lines of a folded field"
+_CONTROL = "aiohttp rejects only null bytes, and only in values"
+_SURPLUS = "aiohttp fails the complete response before the surplus bytes, and the request counts as sent"
 _BEGUN = (
-    "aiohttp keeps the beginning of a further response to itself. If the rest follows during the next request, that "
-    "request fails and counts as sent"
+    "aiohttp keeps the beginning of a further response. If the rest arrives during the next request, that request "
+    "fails and counts as sent"
 )
 
 
@@ -49,9 +49,9 @@ AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "a_line_feed_behind_a_chunk_is_no_response": _CHUNK_END,
     "a_line_feed_behind_a_chunk_extension_is_no_response": _CHUNK_END,
     "a_line_feed_behind_a_trailer_is_no_response": _CHUNK_END,
-    "a_chunk_that_is_one_byte_short_is_no_response": "it takes a line feed for the end of a chunk: one that is a byte "
-    "short ends with the carriage return",
-    "a_space_before_the_colon_is_no_response": "it drops a space before the colon",
+    "a_chunk_that_is_one_byte_short_is_no_response": "aiohttp accepts a line feed as the end of a chunk: a "
+    "chunk that is one byte short ends with the carriage return",
+    "a_space_before_the_colon_is_no_response": "aiohttp drops a space before the colon",
     "a_folded_field_is_no_response": _FOLDED,
     "a_field_folded_by_a_carriage_return_is_no_response": _FOLDED,
     "a_control_character_in_a_value_is_no_response": _CONTROL,

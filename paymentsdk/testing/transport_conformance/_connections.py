@@ -35,8 +35,8 @@ _LONG = 40
 async def connections_are_kept(link: Link) -> None:
     """Consecutive requests share connections.
 
-    A transport with its own threads may not have a connection back before the next request goes out, so not all
-    requests need to share one connection.
+    Not all requests need to share one connection: a transport with its own threads may get a connection back only
+    after the next request has gone out.
     """
     for _ in range(5):
         await link.send("/", "POST", body=b"{}")
@@ -64,7 +64,7 @@ async def a_fresh_connection_is_new(link: Link) -> None:
 
 @served(echo, limit=8)
 async def many_at_once_get_their_own_responses(link: Link) -> None:
-    """64 requests at the same time on 8 connections are all sent; each gets its own response, also when repeated."""
+    """64 concurrent requests on 8 connections are all sent. Each gets its own response, also when repeated."""
     targets = [f"/v1/orders/{i}" for i in range(64)]
     for _ in range(3):
         await asyncio.gather(*(link.receive(target, target.encode()) for target in targets))
@@ -74,7 +74,7 @@ async def many_at_once_get_their_own_responses(link: Link) -> None:
 
 @case
 async def nothing_is_sent_again(make: MakeTransport) -> None:
-    """If a kept connection ends as a request arrives on it, the request fails, and is not sent a second time."""
+    """If a kept connection ends as a request arrives on it, the request fails and is not sent again."""
     for method in ("GET", "PUT", "DELETE", "POST"):
         async with linked(make, once(http(), Peer.request)) as link:
             await link.send("/first")
@@ -107,7 +107,7 @@ async def a_stray_response_does_no_lasting_harm(link: Link) -> None:
 
 @served(echo)
 async def refused(link: Link) -> None:
-    """A connection that is refused is a failure with nothing sent."""
+    """A refused connection is a failure with nothing sent."""
     with refused_port() as port:
         await link.fail(Request("GET", f"http://127.0.0.1:{port}/"), sent=False)
 

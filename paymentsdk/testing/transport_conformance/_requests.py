@@ -60,7 +60,7 @@ async def every_method_goes_out(link: Link) -> None:
 
 @served(echo)
 async def nothing_is_added_that_says_who_calls(link: Link) -> None:
-    """Only the given header fields are sent, besides those of HTTP: no cookie, no credentials, no referer."""
+    """Only the given header fields and the fields of HTTP are sent: no cookie, no credentials, no referer."""
     await link.send(headers={"X-One": "1"})
     added = link.server.seen[0].headers.keys() - _MAY_BE_ADDED - {"x-one"}
     expect(not added, f"these fields were added: {added}")
@@ -88,7 +88,7 @@ async def the_token_is_the_one_that_was_given(link: Link) -> None:
 
 @served(echo)
 async def a_header_with_a_line_break_is_not_sent(link: Link) -> None:
-    """A header field that would smuggle in another field is rejected before anything is sent."""
+    """A header field with a line break, which would smuggle in another field, is rejected before anything is sent."""
     for line_break in ("\r\n", "\n", "\r"):
         for fields in ({"X-One": f"1{line_break}X-Two: 2"}, {f"X-One: 1{line_break}X-Two": "2"}):
             await link.fail(link.request(headers=fields), sent=False)

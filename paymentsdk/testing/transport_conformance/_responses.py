@@ -47,35 +47,35 @@ async def reset_within_the_request(link: Link) -> None:
 
 @case
 async def cut_off_within_the_head(make: MakeTransport) -> None:
-    """A head that ends in the middle, or breaks, is no response."""
+    """If the connection ends or breaks within the head, the request fails and counts as sent."""
     head = _OK + b"Content-Le"
     await _fail(make, once(head), once(head, Peer.reset))
 
 
 @case
 async def cut_off_within_the_body(make: MakeTransport) -> None:
-    """A body that is shorter than its length, or breaks, is no response."""
+    """If the body is shorter than its length, or the connection breaks within it, the request fails."""
     short = http(200, b'{"id": "ORD1"', length=100)
     await _fail(make, once(short), once(short, Peer.reset))
 
 
 @case
 async def broken_off_without_a_length(make: MakeTransport) -> None:
-    """A body without length or chunks ends with its connection; if the connection breaks instead, it is no response."""
+    """A body without length or chunks ends with its connection. If the connection breaks instead, the request fails."""
     for head in (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 200 OK"):
         await _fail(make, *(once(head + b"\r\n\r\n" + body, Peer.reset) for body in (b"", b'{"id": "ORD1"')))
 
 
 @case
 async def cut_off_within_the_chunks(make: MakeTransport) -> None:
-    """A body without its last chunk is no response, even if its content looks whole."""
+    """A body without its last chunk fails the request, even if its content looks complete."""
     whole = _CHUNKED + b"2\r\n{}\r\n"
     await _fail(make, once(whole), once(_CHUNKED + b"ff\r\n{}"), once(whole, Peer.reset))
 
 
 @case
 async def garbage_is_no_response(make: MakeTransport) -> None:
-    """Bytes that are not HTTP are no response. In particular, they are not a 400 of the platform."""
+    """Bytes that are not HTTP fail the request. In particular, they do not pass for a 400 of the platform."""
     garbage = (b"HTTP/1.1 abc OK", b"\x16\x03\x01\x02\x00\x01\x00\xfc", b'{"status": "created"}')
     await _fail(make, *(once(line + b"\r\n\r\n") for line in garbage))
 
@@ -90,7 +90,7 @@ async def chunks_that_break_on_the_way(make: MakeTransport) -> None:
 
 @case
 async def another_protocol_is_no_response(make: MakeTransport) -> None:
-    """An unrequested 101 is no response, and its connection is not kept."""
+    """An unrequested 101 fails the request, and its connection is closed."""
     await _fail(make, once(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
 
 
@@ -208,6 +208,8 @@ MALFORMED: dict[str, bytes] = {
     "a_field_folded_by_a_carriage_return": _OK + b"X-One:\r 2\r\n" + _TWO,
 }
 
+_MALFORMED_FAILS = "A malformed response fails the request, which counts as sent and is sent only once."
+
 #: Bytes after a complete response, by their kind.
 SURPLUS: dict[str, bytes] = {
     "garbage": b"garbage",
@@ -231,10 +233,9 @@ def _add(name: str, rule: str, check: Callable[..., Awaitable[None]], *arguments
 
 
 for _name, _data in MALFORMED.items():
-    _rule = f"A response with {_name.replace('_', ' ')} is malformed: a failure, sent once."
-    _add(f"{_name}_is_no_response", _rule, _fail, once(_data))
+    _add(f"{_name}_is_no_response", _MALFORMED_FAILS, _fail, once(_data))
 for _name, _data in SURPLUS.items():
-    _rule = f"A complete response with {_name.replace('_', ' ')} behind it comes back; its connection is closed."
+    _rule = f"A complete response followed by {_name.replace('_', ' ')} is returned, and its connection is closed."
     _add(f"surplus_bytes_end_the_connection_{_name}", _rule, _close, http() + _data, b"{}")
 
 
@@ -273,7 +274,7 @@ async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
 
 @case
 async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
-    """Bytes, or the end, that wait in the system as a request is sent are noticed: it takes another connection."""
+    """A request takes another connection if unread bytes, or the end of the connection, wait in the system."""
     async with _idle(make) as (link, end):
         end.sendall(_STRAY)
         await link.receive("/second", b"/second", "POST", timeout=5.0)
@@ -284,7 +285,7 @@ async def bytes_that_nobody_has_read_yet(make: MakeTransport) -> None:
 
 @served(replies({"/first": [_STRAY + http(200, b"/first")]}))
 async def a_stray_response_during_a_request(link: Link) -> None:
-    """A stray response before the response passes for it. The response is then surplus: no later request takes it."""
+    """If a stray response passes for the response, the response itself is surplus, and no later request takes it."""
     await link.may_fail(link.request("/first", timeout=5.0), b"stray")
     for target in ("/second", "/third"):
         await link.receive(target, target.encode(), timeout=5.0)
