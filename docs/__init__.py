@@ -1,1 +1,1 @@
-"""The pages of the documentation, and what writes those of the reference."""
+"""The pages of the documentation, and the modules that write the pages of the reference."""

@@ -1,4 +1,4 @@
-"""Writes the pages below docs/api: which public names stand on which, for mkdocstrings to fill from docstrings."""
+"""Writes the pages below docs/api, which list the public names. mkdocstrings adds the docstrings."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ GROUPS = {
 }
 OTHERS = "Other names"
 
-#: How the docstring of a module is shown: without its name, which is the title, and without its members.
+#: Options for the docstring of a module: no name, since it is the title, and no members.
 ABOUT_MODULE = "members: false, show_root_heading: false, show_root_toc_entry: false"
 
-#: The search leads to the names themselves.
+#: Excludes the index of names from the search: the search leads to the names themselves.
 NOT_FOUND = "---\nsearch: {exclude: true}\n---\n\n"
 
 ABOUT = """\
-Every public name, with its docstring. Whatever is not here is private, and may change in any version."""
+Every public name, with its docstring. All other names are private, and may change in any version."""
 
 
 @cache
 def public_modules() -> tuple[ModuleType, ...]:
-    """Return the package and every module below it whose path has no underscore in front of a part."""
+    """Return the package and its public modules: no part of their path begins with an underscore."""
     names = [info.name for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk.")]
     return paymentsdk, *(importlib.import_module(name) for name in names if "._" not in name)
 
@@ -66,7 +66,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def grouped(module: ModuleType) -> dict[str, list[str]]:
-    """Return the names of a module by the page on which they stand."""
+    """Return the names of a module, grouped by their page."""
     if module is not paymentsdk:
         module_name = module.__name__.rpartition(".")[2]
         names = sorted(
@@ -82,17 +82,17 @@ def grouped(module: ModuleType) -> dict[str, list[str]]:
 
 
 def rank(value: object) -> int:
-    """Return where a value stands on its page: first what is called, then what only holds something, then constants."""
+    """Return the rank of a value on its page: classes, functions, data classes, then constants."""
     if inspect.isclass(value):
         return 2 if issubclass(value, (Struct, Enum, Exception, dict)) else 0
     return 1 if inspect.isroutine(value) else 3
 
 
 def entry(module: ModuleType, name: str) -> str:
-    """Return the directive for a name, with the methods that it has from private bases."""
+    """Return the directive for a name, with the methods from private bases."""
     text = f"::: {module.__name__}.{name}"
     value = getattr(module, name)
-    if isinstance(value, Operation):  # The page of operations says what it is.
+    if isinstance(value, Operation):  # The page of operations describes it.
         return f"{text}\n    options: {{show_attribute_values: false}}\n\nSee `{value.name}`."
     if inspect.isclass(value) and (inherited := inherited_members(value)):
         text += f"\n    options: {{inherited_members: [{', '.join(inherited)}]}}"
@@ -100,20 +100,20 @@ def entry(module: ModuleType, name: str) -> str:
 
 
 def inherited_members(cls: type) -> list[str]:
-    """Return the public members that a class has from bases of ours that are not public themselves."""
+    """Return the public members that a class inherits from private bases in this package."""
     bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("paymentsdk") and not is_public(base)]
     return sorted({name for base in bases for name in vars(base) if not name.startswith("_")} - vars(cls).keys())
 
 
 def is_public(cls: type) -> bool:
-    """Whether a class is listed by a public module."""
+    """Return whether a public module lists a class."""
     return any(
         getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in names_of(module)
     )
 
 
 def summary(value: object) -> str:
-    """Return the first sentence of a docstring of ours, behind a colon."""
+    """Return a colon and the first sentence of a docstring of this package."""
     if not str(getattr(value, "__module__", "")).startswith("paymentsdk") or not value.__doc__:
         return ""
     line = opening(value.__doc__).split("\n\n")[0].split(". ")[0].rstrip(".")

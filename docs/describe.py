@@ -1,4 +1,4 @@
-"""Declarations in words: the docstrings, types and members of the code, as Markdown."""
+"""Describes the docstrings, types and members of the code in Markdown."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def markdown(text: str) -> str:
 
 
 def attributes(cls: type) -> dict[str, str]:
-    """Return what the attributes of *cls* mean: the text below each, in the class or in its `__init__`."""
-    if cls.__module__.partition(".")[0] != "paymentsdk":  # There may be no source.
+    """Return the texts below the attributes of *cls*, in the class or in its `__init__`."""
+    if cls.__module__.partition(".")[0] != "paymentsdk":  # Its source may be missing.
         return {}
     tree = _classes(cls.__module__)[cls.__name__]
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
@@ -62,13 +62,13 @@ def attributes(cls: type) -> dict[str, str]:
 
 @cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes that *module* defines, by name; no two of one module have the same."""
+    """Return the classes that *module* defines, by name. The names in a module are unique."""
     tree = ast.parse(python.getsource(import_module(module)))
     return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def opening(doc: str | None) -> str:
-    """Return what a docstring says before its sections."""
+    """Return the part of a docstring before its sections."""
     text = python.cleandoc(doc or "").split("\n\n")
     return "\n\n".join(markdown(part) for part in text if not re.match(r"\w+:\n| {4}|>>>", part))
 
@@ -77,7 +77,7 @@ def opening(doc: str | None) -> str:
 
 
 def kind(info: inspect.Type) -> str:
-    """Say in words what a value of a type is."""
+    """Describe a type in words."""
     match info:
         case inspect.Metadata(type=inner, extra=extra):
             return kind(inner) + (f" above {extra['above']}" if extra and "above" in extra else "")
@@ -115,17 +115,17 @@ _PLAIN: dict[type[inspect.Type], str] = {
 
 
 def joined(*parts: str | None) -> str:
-    """Return those of the parts that say something, in one line."""
+    """Return the non-empty parts in one line."""
     return ", ".join(filter(None, parts))
 
 
 def listed(item: inspect.Type) -> str:
-    """Say what a list holds; objects have rows of their own."""
+    """Describe a list by its items. Members of objects have separate rows."""
     return f"list of {code(item.cls.__name__) if isinstance(item, inspect.StructType) else kind(item)}"
 
 
 def span(least: float | None, most: float | None, unit: str = "") -> str:
-    """Say how many there may be."""
+    """Describe a range of numbers or lengths."""
     if least is None and most is None:
         return ""
     if least == most:
@@ -139,17 +139,17 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
 
 
 def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:
-    """Return the object that a value is or holds, and what stands between a member and its own."""
+    """Return the first object in a value, and the path from the value to its members."""
     held = ((f"{position.path}.", position.type) for position in walk(info))
     return next(((place, of) for place, of in held if isinstance(of, inspect.StructType | inspect.TypedDictType)), None)
 
 
 def members(of: type, place: str = "") -> Iterator[list[str]]:
-    """Yield a row for each member of a type, and of the objects in it: place, kind, whether required, and meaning."""
+    """Yield a row for each member of a type and of its objects: path, kind, required, meaning."""
     held = below(inspect.type_info(of))
     if held is None:
         raise TypeError(f"{of} has no members")
-    # A member that is inherited is described where it comes from.
+    # The class that defines an inherited member has its text.
     meanings = {name: text for cls in reversed(of.__mro__) for name, text in attributes(cls).items()}
     for member in held[1].fields:
         row = [code(place + member.encode_name), kind(member.type), meanings.get(member.name, "")]
@@ -162,7 +162,7 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """Return the public names of a module: those in its list, or without a list those that it defines."""
+    """Return the public names of a module: the names in `__all__`, or else all names that it defines."""
     if (listed := getattr(module, "__all__", None)) is not None:
         return [*listed]
     names: list[str] = []

@@ -1,7 +1,7 @@
-"""A Markdown extension: what is named in backticks, or by its section of the contract, leads to its page.
+"""A Markdown extension that links names in backticks, and sections of the contract, to their pages.
 
 `RetryPolicy` in a page or a docstring becomes a link to the page of the public name; `orders.create` and (4.10) lead to
-the operation. The headings of the API are made so that the search of the site finds the guides first.
+the operation. It changes the headings of the API, so that the search of the site finds the guides first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API = Path(__file__).parent / "api"
 
 
 def public_names() -> dict[str, str]:
-    """Return the full path of each public name, by the name alone, as far as that is one."""
+    """Return the full path of each public name that is unique, by name."""
     paths: dict[str, str] = {}
     for page in sorted(API.glob("*.md")):
         for path in re.findall(r"^::: (paymentsdk\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
@@ -33,7 +33,7 @@ def public_names() -> dict[str, str]:
 
 
 class Names(InlineProcessor):
-    """Links code in backticks that is a public name, or a member of one."""
+    """Links code in backticks that is a public name, or a member of a public name."""
 
     def __init__(self, md: Markdown) -> None:
         super().__init__(r"(?<![`\\\[])(`{1,2})((?:paymentsdk\.)?[A-Za-z_][\w.]*)(\(\))?\1(?!`)", md)
@@ -41,7 +41,7 @@ class Names(InlineProcessor):
         self._operations = {name: name.replace(".", "") for name in OPERATIONS}
 
     def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int] | tuple[None, None, None]:
-        """Return the link, or nothing where the name is none of ours."""
+        """Return the link, or `None` three times if the name is not from this package."""
         name = m[2].removeprefix("paymentsdk.")
         first, _, attribute = name.partition(".")
         path = self._names.get(first) if first[:1].isupper() else self._operations.get(name)
@@ -68,37 +68,37 @@ class Sections(InlineProcessor):
 
 
 class Colons(Preprocessor):
-    """Takes out the `::` that says in a docstring that code follows: here the indentation says so."""
+    """Replaces the `::` before code in a docstring: Markdown recognizes code by the indentation."""
 
     def run(self, lines: list[str]) -> list[str]:
-        """Return the *lines* without it."""
+        """Return the *lines* without `::`."""
         return [re.sub(r"^ *::$", "", re.sub(r"(?<=[^:\s])::$", ":", line)) for line in lines]
 
 
 class Headings(Postprocessor):
-    """Has the search find a guide before the API: it ranks by titles, and by how early a word comes in one.
+    """Changes headings so that the search finds guides before the API: it ranks titles by the position of a word.
 
-    A field is no section of its own, but text of what it is a field of. Any other heading begins with its kind.
+    The heading of a field becomes text of its class. Any other heading begins with its kind.
     """
 
     _FIELD = re.compile(
         r'<h([2-6]) (id="[^"]*" class="doc doc-heading">(?:(?!</h).)*?doc-attribute-name.*?)</h\1>', re.DOTALL
     )
     _KIND = re.compile(r'(<code class="doc-symbol doc-symbol-heading doc-symbol-((?!attribute)\w+)">)(?=</code>)')
-    # What every field is needs no label; `async`, `property` and `classmethod` stay.
+    # Labels that every field has are removed; `async`, `property` and `classmethod` stay.
     _LABEL = re.compile(r'<small class="doc doc-label doc-label-(?:class|instance|module)-attribute">.*?</small>')
 
     def run(self, text: str) -> str:
-        """Return the HTML *text* with such headings."""
+        """Return the HTML *text* with the changed headings."""
         text = self._FIELD.sub(r'<div role="heading" aria-level="\1" \2</div>', text)
         return self._LABEL.sub("", self._KIND.sub(r"\1\2", text))
 
 
 class Links(Extension):
-    """All of them."""
+    """The extension with all of these processors."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Register them: colons behind fenced code (25), names before code is code (190), headings last."""
+        """Register the processors: colons after fenced code (25), names before inline code (190), headings last."""
         md.preprocessors.register(Colons(md), "colons", 5)
         md.inlinePatterns.register(Names(md), "public-names", 195)
         md.inlinePatterns.register(Sections(md), "sections", 50)

@@ -1,4 +1,4 @@
-"""Writes the page about the way from 0.1 to 0.2: what became of each name that is not public where it was."""
+"""Writes the page about the upgrade from 0.1 to 0.2, with all names that moved, changed or became private."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docs.describe import code, names_of, table
 
 #: The public names of 0.1.
 BEFORE = Path(__file__).with_name("public_names_0.1.txt")
-#: Names that became others, and are not found by their last part.
+#: Changed names that cannot be found by their last part.
 RENAMED = {
     "paymentsdk.Attempt": "paymentsdk.events.AttemptEnded",
     "paymentsdk.resources.common.AnswerStruct": "paymentsdk.resources.common.ResponseStruct",
@@ -55,7 +55,7 @@ These names moved to another module:"""
 
 ABOUT_RENAMED = "These names changed:"
 
-#: What is where it was, and is asked for in another way.
+#: Names in the same place whose use has changed.
 CHANGED = {
     "paymentsdk.events.Attempt": "`paymentsdk.events.AttemptEnded`, with more fields; 0.2 has both names",
     "paymentsdk.client.ClientOptions.observer": "`observers`; 0.2 has both",
@@ -99,7 +99,7 @@ def upgrade() -> str:
 
 
 def moved_to(name: str, now: set[str]) -> str | None:
-    """Return where a name is now: in a package above the module that it was in, or under another name."""
+    """Return the new path of a name: in a package above its module, or under another name."""
     module, last = split(name)
     paths = (f"{module.rsplit('.', parts)[0]}.{last}" for parts in range(module.count(".") + 1))
     return next((RENAMED.get(path, path) for path in paths if path in RENAMED or path in now), None)
@@ -118,7 +118,7 @@ def grouped(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def rows_of_moved(moved: dict[str, str]) -> Iterator[list[str]]:
-    """Yield a row for each module of 0.1, and each module where its names are now."""
+    """Yield a row for each pair of a module of 0.1 and a module of 0.2 that names moved to."""
     for new in sorted({split(path)[0] for path in moved.values()}):
         inside = (name for name, path in moved.items() if split(path)[0] == new)
         yield from ([code(module), names, code(new)] for module, names in grouped(inside))

@@ -264,7 +264,15 @@ class Resource:
         self._engine: Engine = engine_of(engine)
 
     def with_options(self, **options: Unpack[CallOptions]) -> Self:
-        """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``."""
+        """Return a copy that calls with other options: ``await client.orders.with_options(timeout=t).get(id)``.
+
+        Args:
+            **options: ``access_token`` or ``auth``, ``headers``, ``idempotency_key``, ``observers``, ``priority``,
+                ``retry``, ``strict`` and ``timeout``. See `CallOptions`.
+
+        Raises:
+            RequestInvalid: An option is invalid.
+        """
         mask_options(options)
         return self._copy(self._engine.changed(options))
 

@@ -98,7 +98,7 @@ class Invoice(ResponseStruct):
     transaction_amount: Decimal | None = None
     """The amount that is charged, in `currency_id`; `None` if not sent."""
     debit_date: Day | None = None
-    """The day on which it is charged; midnight UTC if the platform sends a date alone."""
+    """The day on which it is charged; midnight UTC if the platform sends only a date."""
     retry_attempt: int | None = None
     """How many attempts to collect were made, from 0; `None` if not sent."""
     status: Open[InvoiceStatus] | None = None

@@ -103,7 +103,7 @@ class CategoryDescriptor(RequestStruct):
     passenger: Passenger | None = None
     """The person who travels or stays; optional."""
     route: Route | None = None
-    """Where the journey begins and ends, and when (tourism alone); optional."""
+    """Where the journey begins and ends, and when (only tourism); optional."""
 
 
 class PreferenceItemRequest(RequestStruct):
@@ -606,7 +606,7 @@ CREATE: Operation[PreferenceRequest, Preference] = Operation(
     errors=(
         ErrorCode(400, "collector_does_not_comply_with_current_regulation", "the seller's identity must be validated"),
         # Not in the contract, which has no code for most members: `invalid_items` would blame valid items.
-        ErrorCode(400, "bad_request", "a field without a code of its own breaks a rule; the cause names it"),
+        ErrorCode(400, "bad_request", "a field without a separate code breaks a rule; the cause names it"),
         ErrorCode(400, "invalid_collector_id", "collector_id is invalid"),
         ErrorCode(400, "invalid_sponsor_id", "sponsor_id is not an active user"),
         ErrorCode(400, "invalid_collector_email", "the collector is not the owner of collector_email"),

@@ -18,7 +18,7 @@ MAX_TEXT = 255
 _TEST_EMAIL = re.compile(r"test_payer_[0-9]{1,10}@")
 #: The codes of members that have their own, and what leads to them (spec: Errors, Customer creation).
 _CODES: Mapping[str, tuple[str, str]] = {
-    "email": ("106", "an email of the wrong form"),
+    "email": ("106", "an invalid email"),
     "first_name": ("107", "a first_name that is not a string"),
     "last_name": ("108", "a last_name that is not a string"),
     "phone.area_code": ("109", "a phone.area_code that is neither a string nor a number"),
@@ -27,7 +27,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
     "identification.number": ("112", "an identification.number that is neither a string nor a number"),
     "address.zip_code": ("113", "an address.zip_code that is neither a string nor a number"),
     "address.street_name": ("114", "an address.street_name that is not a string"),
-    "date_registered": ("115", "a date_registered that is not a moment, or has no zone"),
+    "date_registered": ("115", "an invalid date_registered, or one without an offset"),
     "description": ("116", "a description that is not a string"),
     "metadata": ("117", "a metadata that is not an object"),
     "default_card": ("121", "a default_card that is neither a string nor a number"),

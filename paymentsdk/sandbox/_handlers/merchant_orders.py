@@ -307,5 +307,5 @@ def _keep(context: SellerContext, record: MerchantOrderRecord, order: MerchantOr
 NOUN = Noun(
     searched=MERCHANT_ORDERS,
     handlers=[Handler(operation=merchant_orders.SEARCH, handle=search, magic=MagicValue("external_reference"))],
-    causes={"ds_search_query": "a moment without a zone, a limit below 1, an offset below 0"},
+    causes={"ds_search_query": "a timestamp without an offset, a limit below 1, an offset below 0"},
 )

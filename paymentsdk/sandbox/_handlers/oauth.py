@@ -120,7 +120,7 @@ NOUN = Noun(
         "invalid_client": "an unknown client_id, or a wrong client_secret",
         "invalid_grant": "a code or refresh token that is unknown, spent, revoked, expired or another client's",
         "invalid_request": "a parameter that is missing, malformed, unknown or given twice",
-        "invalid_scope": "a scope that is malformed, or beyond what was granted",
+        "invalid_scope": "a malformed scope, or a scope that was not granted",
         "unsupported_grant_type": "any other grant_type",
     },
 )

@@ -332,7 +332,7 @@ NOUN = Noun(
     causes={
         "unsupported_properties": "a field that the contract does not have",
         "bad_request": "an access_token in the query",
-        "property_type": "a field of another type, an amount as a JSON number, malformed JSON",
+        "property_type": "a field of the wrong type, an amount as a JSON number, malformed JSON",
         "required_properties": "a missing field",
         "minimum_items": "an empty list of payments",
         "maximum_items": "two payments, or five discounts",
@@ -345,13 +345,13 @@ NOUN = Noun(
         "marketplace_fee_not_allowed": "a marketplace_fee of a seller without a marketplace",
         "order_already_canceled": "an order that was canceled",
         "cannot_cancel_order": "an order that was paid, refunded or has expired",
-        "refund_amount_exceeds": "an amount above what is left of the payment",
+        "refund_amount_exceeds": "an amount above the refundable balance of the payment",
         "cannot_refund_order": "an order that was not paid",
-        "order_already_refunded": "an order of which nothing is left",
+        "order_already_refunded": "an order whose whole amount was refunded",
         "resource_locked": "a key that is in flight (concurrent_twin=locked); when canceling, also a refund that is "
         "processing (cancel_from=any)",
         "refund_in_progress": "a second refund while the first is processing (policy refund_seconds)",
-        "invalid_path_param": "an order id that is not ORD and 26 letters and digits",
+        "invalid_path_param": "an order id other than ORD and 26 letters and digits",
         "order_not_found": "an order id that is unknown, or another seller's",
         "forbidden": "a token whose scope does not have `write`, or `read` for a GET",
         "property_value": "a field that breaks a rule, such as a total_amount that is not the sum of payment and "

@@ -148,15 +148,15 @@ NOUN = Noun(
         ("Preference", name): {"anyOf": [{"type": "string", "format": "date-time"}, {"const": ""}]} for name in _MOMENTS
     },
     causes={
-        **{code: f"`{member}` of the wrong form" for member, code in _CODES.items()},
-        "bad_request": "any field that is not named below and breaks a rule",
+        **{code: f"an invalid `{member}`" for member, code in _CODES.items()},
+        "bad_request": "any other invalid field",
         "invalid_access_token": "no valid token, under the policy denied_preference_status=400",
         "collector_does_not_comply_with_current_regulation": "a tenant made with compliant=false",
         "invalid_sponsor_id": "a sponsor_id that is not a positive number",
         "sponsor_id site must be the same as collector_id": "a sponsor from another country",
-        "invalid_items": "items of the wrong form, or of more than one currency",
-        "invalid_payment_methods": "payment_methods of the wrong form, or default_installments above installments",
-        "invalid_marketplace_fee": "a marketplace_fee above the total amount, or of the wrong form",
-        "invalid_date": "a date_of_expiration of the wrong form",
+        "invalid_items": "invalid items, or items in more than one currency",
+        "invalid_payment_methods": "invalid payment_methods, or default_installments above installments",
+        "invalid_marketplace_fee": "an invalid marketplace_fee, or one above the total amount",
+        "invalid_date": "an invalid date_of_expiration",
     },
 )
