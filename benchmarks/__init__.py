@@ -1,1 +1,1 @@
-"""What a call, a page and an import cost: ``python -m benchmarks.bench_call``, ``.bench_decode`` and so on."""
+"""Measures the cost of calls, pages and imports: ``python -m benchmarks.bench_call``, ``.bench_decode`` and so on."""

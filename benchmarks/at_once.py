@@ -1,4 +1,4 @@
-"""Calls without a network: a transport that responds at once, and ways to make one call, compared with each other."""
+"""Calls without a network: a transport that responds immediately, and a comparison of ways to make one call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Callable[[], Coroutine[object, object, object]]
 
 
 class AtOnce:
-    """Gives every request the same response. Unlike ``MemoryTransport`` it keeps no request: there are millions."""
+    """Returns the same response to every request. Unlike ``MemoryTransport`` it keeps none: there are millions."""
 
     def __init__(self, status: int, body: bytes) -> None:
         headers = {"Content-Type": "application/json", "X-Request-Id": "4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8"}
@@ -37,10 +37,10 @@ class Way(Struct, frozen=True, kw_only=True):
     """One way to make a call.
 
     Attributes:
-        name: How it is called in results.
-        against: The way that it is compared with, by name; its own name for none.
+        name: The name in results.
+        against: The name of the way to compare with; the same name for no comparison.
         call: Makes the call.
-        meanwhile: Holds while it is measured.
+        meanwhile: A context that is open during the measurement.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Way(Struct, frozen=True, kw_only=True):
 
 
 def race(candidates: Sequence[Way], name: str, runner: asyncio.Runner, options: Options) -> list[Row]:
-    """Measure *candidates* to make the call *name*; each row also says what it costs over its baseline."""
+    """Measure *candidates* to make the call *name*; each row also has the additional cost over its baseline."""
     if options.only:
         names = {
             label

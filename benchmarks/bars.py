@@ -1,7 +1,7 @@
-"""The bars: what is promised of each measured number, as data.
+"""The bars: the promised bounds of the measured numbers, as data.
 
-A bar names the rows that it is about (*of*), the rows that they are held against (*to*: the members of their key that
-differ), and how far they may be apart. It holds only if it holds for every row that it is about.
+A bar names its rows (*of*), the rows to compare them with (*to*: the members of the key that differ), and the allowed
+bounds. A bar holds only if it holds for every row.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from benchmarks.harness import Key, Result, Row, matching, median, ratios
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """One promise.
+    """One promised bound.
 
     Attributes:
-        what: What is promised, for people.
-        bench: The result that shows it.
-        of: The rows that it is about; all that have these members in their key.
-        to: What those are held against: the same key with these members.
+        what: The promise, for people.
+        bench: The name of the result.
+        of: The rows of the bar: all rows whose key has these members.
+        to: The rows to compare with: the same key with these members.
         metric: The metric.
-        take: The ``ratio`` of the two, or the ``value`` alone.
+        take: The ``ratio`` of both rows, or only the ``value``.
         most: The highest value that holds.
         least: The lowest value that holds.
-        unit: Of a value.
+        unit: The unit of a value.
     """
 
     what: str
@@ -46,17 +46,17 @@ class Bar(Struct, frozen=True, kw_only=True):
         return f"{sign} {bound:g}{self.unit}"
 
     def holds(self, value: float) -> bool:
-        """Whether *value* keeps the promise."""
+        """Return whether *value* keeps the promise."""
         return (self.most is None or value <= self.most) and (self.least is None or value >= self.least)
 
 
 class Reading(Struct, frozen=True):
-    """What was measured under one of the conditions of a bar.
+    """The measurement for one condition of a bar.
 
     Attributes:
-        where: The conditions.
+        where: The condition.
         value: The median over the rounds.
-        holds: Whether it keeps the promise.
+        holds: Whether the value keeps the promise.
     """
 
     where: str
@@ -65,7 +65,7 @@ class Reading(Struct, frozen=True):
 
 
 def readings(bar: Bar, results: Mapping[str, Result]) -> list[Reading]:
-    """Return what *results* say about *bar*: nothing if the bench was not run, or not for these rows."""
+    """Return the measurements of *bar* in *results*; empty if the bench was not run for these rows."""
     result = results.get(bar.bench)
     if result is None:
         return []
@@ -89,7 +89,7 @@ def _read(bar: Bar, row: Row, rows: Sequence[Row]) -> Reading | None:
 
 
 def _where(row: Row, bar: Bar) -> str:
-    """Return the conditions of *row* that tell it from the other rows of its bar."""
+    """Return the conditions that distinguish *row* from the other rows of its bar."""
     varying = [
         name
         for name in row.key
@@ -106,7 +106,7 @@ _WIDTHS = (16, 128)
 def _calls(
     contestant: str, *conditions: Key, methods: Sequence[str] = ("GET", "POST"), widths: Sequence[int] = _WIDTHS
 ) -> tuple[Key, ...]:
-    """Return the rows of *contestant*: of plain HTTP, if no *conditions* are given."""
+    """Return the rows of *contestant*, by default over plain HTTP."""
     return tuple(
         {"contestant": contestant, "method": method, "in flight": width, **condition}
         for condition in conditions or (_PLAIN,)
@@ -116,7 +116,7 @@ def _calls(
 
 
 def _instructions(text: str, contestant: str, method: str, most: float, over: str | None = None) -> Bar:
-    """Return a bar on the instructions of a call: on their number in thousands, or *over* another contestant."""
+    """Return a bar on the instructions of a call: in thousands, or as a ratio *over* another contestant."""
     return Bar(
         what=f"{text}, {method}",
         bench="instructions",
@@ -128,8 +128,8 @@ def _instructions(text: str, contestant: str, method: str, most: float, over: st
     )
 
 
-#: Instructions hardly move on a loaded machine. A bar on each of them replaces one on the CPU time of the default
-#: transport, which moved with the page faults of aiohttp.
+#: A loaded machine hardly changes the number of instructions. The CPU time of the default transport is no good bar: it
+#: changes with the page faults of aiohttp.
 _INSTRUCTIONS = tuple(
     _instructions(text, contestant, method, most, over)
     for text, contestant, over, bars in (
@@ -147,7 +147,7 @@ _INSTRUCTIONS = tuple(
 
 
 def _over_bare(contestant: str, method: str, most: float, *conditions: Key, widths: Sequence[int] = _WIDTHS) -> Bar:
-    """Return a bar on what a call costs over bare aiohttp."""
+    """Return a bar on the cost of a call over bare aiohttp."""
     suffix = " over TLS" if conditions == (_TLS,) else ""
     if len(widths) == 1:
         suffix += f", {widths[0]} in flight"

@@ -1,8 +1,8 @@
-"""What a token costs: per call while it is good, and in all when a thousand calls find that it has ended.
+"""Measures the cost of a token: per valid call, and for a thousand calls whose token has expired.
 
-The ways of the first part read an order over a transport that responds at once; *added* is the difference to the same
-call without a token. In the second part many calls go out together with a token that the platform rejects; *refreshes*
-says how often the platform was then asked for a new one.
+The first part reads an order over a transport that responds immediately. *added* is the difference to the same call
+without a token. In the second part, many concurrent calls use a token that the platform rejects. *refreshes* is the
+number of refreshes that follow.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _copied(client: PaymentsClient) -> Call:
 
 
 def _locked(client: PaymentsClient) -> Call:
-    """Return the call of a program that keeps its own token, as most do: a lock, and a look at the clock."""
+    """Return the call of a program that keeps its own token, as usual: with a lock and a look at the clock."""
     lock, expires_at = asyncio.Lock(), time.time() + 3600
 
     async def token() -> str:
@@ -89,14 +89,14 @@ def _ways() -> Iterator[Way]:
 
 
 class Platform:
-    """Rejects the old token, takes the new one, and counts how often it was asked for one."""
+    """Rejects the old token, accepts the new token, and counts the refreshes."""
 
     def __init__(self) -> None:
         self.renewals = 0
         self._new = {"access_token": "NEW", "token_type": "bearer", "expires_in": 15_552_000, "refresh_token": "TG-2"}
 
     async def send(self, request: Request) -> Response:
-        await asyncio.sleep(0)  # As a socket would, it lets the other calls go first.
+        await asyncio.sleep(0)  # Like a socket, this lets the other calls run first.
         if request.url.endswith("/oauth/token"):
             self.renewals += 1
             await asyncio.sleep(0.001)
@@ -110,7 +110,7 @@ class Platform:
 
 
 def storm(calls: int) -> Mapping[str, float]:
-    """Let so many calls find at once that their token is rejected; all of them succeed."""
+    """Run so many concurrent calls with a rejected token, and check that all succeed."""
 
     async def all_at_once() -> int:
         platform = Platform()
@@ -130,7 +130,7 @@ def storm(calls: int) -> Mapping[str, float]:
 
 
 def run(options: Options) -> Result:
-    """Measure every way, and the storm."""
+    """Measure every way, and the concurrent refreshes."""
     calls = 10 if options.quick else STORM
     with harness.on_core(harness.cores()[0]), asyncio.Runner() as runner:
         rows: list[Row] = race(list(_ways()), "GET", runner, options)
@@ -141,7 +141,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,7 +1,7 @@
-"""What one typed call costs, against the bare library and against peers.
+"""Measures one typed call, compared with the bare library and with other SDKs.
 
-An order is read and an order is created, with 1, 16 and 128 calls in flight. The peers make a call of their own of the
-same size (see the notes). By default plain HTTP on asyncio's own loop; ``--full`` adds TLS and uvloop.
+The bench reads and creates an order, with 1, 16 and 128 calls in flight. The other SDKs make their own call of the same
+size (see the notes). The default is plain HTTP on asyncio's loop; ``--full`` adds TLS and uvloop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.server import nginx_or_asyncio
 
 CONCURRENCY = (1, 16, 128)
 LOOPS = ("asyncio", "uvloop")
-#: Who runs on uvloop as well; for the others, the loop makes little of the difference.
+#: The contestants that also run on uvloop. The loop hardly matters for the others.
 _ON_UVLOOP = {
     BASELINE,
     "paymentsdk",
@@ -29,11 +29,11 @@ _ON_UVLOOP = {
     "bare wreq",
     "floor",
 }
-#: Who is measured in every round, since they differ by some hundredths of a call.
+#: The contestants of every round: they differ by some hundredths of a call.
 _CLOSE = {BASELINE, "aiohttp, no timer", *PARTS}
-#: The rounds of the others, who are far from their bars or in none: they would take most of the time.
+#: The rounds of the others, which are far from their bars or have no bar. They would take most of the time.
 _ROUNDS_OF_OTHERS = 3
-#: Sets a client up.
+#: Sets up a client.
 Connect = Callable[[Target], AbstractAsyncContextManager[Calls]]
 
 
@@ -83,7 +83,7 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 def _variants(
     calls: Mapping[str, Calls], runner: asyncio.Runner, concurrency: Sequence[int], conditions: Key, options: Options
 ) -> Iterator[Variant]:
-    """Yield what is measured on one loop over one kind of connection."""
+    """Yield the measurements on one loop over one kind of connection."""
     for method in ("GET", "POST"):
         for width in concurrency:
             for name, calls_of in calls.items():
@@ -97,7 +97,7 @@ def connected(connect: Connect, target: Target, runner: asyncio.Runner, stack: c
     """Open a contestant now, and close it when the *stack* is left."""
 
     async def enter() -> tuple[AbstractAsyncContextManager[Calls], Calls]:
-        context = connect(target)  # Some clients want to be made on their loop.
+        context = connect(target)  # Some clients must be created on their loop.
         return context, await context.__aenter__()
 
     async def leave() -> None:
@@ -109,7 +109,7 @@ def connected(connect: Connect, target: Target, runner: asyncio.Runner, stack: c
 
 
 def slices(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width: int) -> Callable[[int], None]:
-    """Return a function that makes so many calls, *width* of them at a time."""
+    """Return a function that makes so many calls, *width* at a time."""
 
     async def worker(count: int) -> None:
         for _ in repeat(None, count):
@@ -122,7 +122,7 @@ def slices(runner: asyncio.Runner, call: Callable[[], Awaitable[object]], width:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     line = harness.parser(__doc__)
     line.add_argument("--full", action="store_true", help="plain and TLS, asyncio and uvloop")
     line.add_argument("--loops", nargs="*", choices=LOOPS, default=["asyncio"])

@@ -1,7 +1,7 @@
-"""What the first call over TLS costs: a process that starts, imports, connects and calls.
+"""Measures the first call over TLS: a process that starts, imports, connects and calls.
 
-*Import* is that of the library; *first call* makes the client, shakes hands and reads one response; *second call* finds
-the connection open. *Time* and *CPU* are those of the whole process up to the end of the first call.
+*Import* is the import of the library. *First call* makes the client, does the TLS handshake and reads one response.
+*Second call* uses the open connection. *Time* and *CPU* cover the whole process up to the end of the first call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.harness import Options, Result, Trial
 from benchmarks.server import Server, nginx_or_asyncio
 
 BASELINE = "bare aiohttp"
-#: The modules of :mod:`benchmarks.cold` by their names in results, and the library that each needs.
+#: The modules of :mod:`benchmarks.cold` by their names in results, each with its library.
 PROGRAMS = {
     BASELINE: ("bare_aiohttp", "aiohttp"),
     "paymentsdk": ("sdk", "paymentsdk"),
@@ -50,7 +50,7 @@ def run(options: Options) -> Result:
 
 
 def first_call(module: str, server: Server, environment: dict[str, str]) -> Mapping[str, float]:
-    """Run one program of :mod:`benchmarks.cold`, and return what it says."""
+    """Run one program of :mod:`benchmarks.cold`, and return its output."""
     command = [sys.executable, "-m", "benchmarks.cold", module, server.tls, server.authority, str(time.monotonic())]
     root = Path(__file__).parent.parent
     process = subprocess.run(  # noqa: S603 - our own command
@@ -61,7 +61,7 @@ def first_call(module: str, server: Server, environment: dict[str, str]) -> Mapp
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,11 +1,11 @@
-"""What connections stand: requests that race with a server's close, and 10,000 calls in flight.
+"""Tests connections under stress: requests that race with a server's close, and 10,000 calls in flight.
 
-Three things, each over both transports:
+The bench has three parts, each over both transports:
 
-- races: a server that closes every connection at some moment after its response. No response may be wrong, nothing may
-  be sent twice, and nothing that the server has seen may count as not sent.
-- memory: 10,000 calls in flight on 100 connections to a server that responds none of them before all have been made.
-- saturation: one core, 64 calls at a time, against aiohttp alone.
+- races: the server closes every connection at some moment after its response. No response may be wrong, no request may
+  be sent twice, and no request that the server has seen may count as not sent.
+- memory: 10,000 calls are in flight on 100 connections. The server responds only after all calls have been made.
+- saturation: one core, 64 calls at a time, compared with aiohttp alone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from paymentsdk import AiohttpTransport, Http11Transport, PaymentsClient, Reques
 
 _HEAD_END = b"\r\n\r\n"
 _CLOSED_AT = (0.0, 0.0, 0.0002, 0.001, 0.0)
-#: Seconds that the server gets to see its connections end.
+#: Seconds for the server to see its connections end.
 _PARTING = 0.1
 REQUESTS = 10_000
 _BUSY = 64
-#: The transports, by the name that calls over them have in results.
+#: The transports, by the name of their calls in results.
 _KINDS: Mapping[str, Callable[..., Transport]] = {sdk.NAME: AiohttpTransport, sdk_http11.NAME: Http11Transport}
 
 
 async def races(transport: Transport, count: int) -> Mapping[str, float]:
-    """Send *count* requests to a server that closes connections as they are about to be used again.
+    """Send *count* requests to a server that closes connections just before their next use.
 
-    Returns how many came back right, are in doubt, were not sent, and went wrong in any way.
+    Returns the numbers of correct responses, requests in doubt, requests not sent, and errors.
     """
     moments, lives = cycle(_CLOSED_AT), cycle((1, 2, 3, 1, 1))
     counts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ async def races(transport: Transport, count: int) -> Mapping[str, float]:
 
 
 async def memory(transport: Transport, count: int) -> Mapping[str, float]:
-    """Return the memory per call, with *count* calls in flight that wait for a connection or a response."""
+    """Return the memory per call, while *count* calls wait for a connection or a response."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +100,7 @@ async def memory(transport: Transport, count: int) -> Mapping[str, float]:
         before = harness.resident()
         calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(count)]
         await arrived.wait()
-        await asyncio.sleep(count / REQUESTS)  # By then all have been made.
+        await asyncio.sleep(count / REQUESTS)  # By now all calls have been made.
         size = (harness.resident() - before) / count
         go_on.set()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -130,7 +130,7 @@ def _memory(name: str, count: int) -> Mapping[str, float]:
 
 
 def _memory_of(name: str, count: int) -> Mapping[str, float]:
-    # In a process of its own: what one has had once it need not ask the system for again.
+    # A new process: a process reuses memory that it has had before.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_memory, name, count).result()
 
@@ -140,7 +140,7 @@ def _races(name: str, count: int) -> Mapping[str, float]:
 
 
 def run(options: Options) -> Result:
-    """Measure all three."""
+    """Measure all three parts."""
     count = 200 if options.quick else REQUESTS
     trials = [
         Trial({"what": bench, "contestant": name}, partial(measure, name, count))
@@ -154,7 +154,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,8 +1,8 @@
-"""What a response costs to read, and to keep.
+"""Measures the cost of decoding a response, and of keeping it.
 
-One order, a page of 100 merchant orders and a page of 100 invoices, each with every member that the contract names.
-*CPU* is the time from bytes to the value. With pages it is measured a second time while all of them are kept (*CPU
-while held*: the garbage collector then walks what it can), and *bytes held* is the growth of the process per row.
+The responses are an order, a page of 100 merchant orders and a page of 100 invoices. Each has every member that the
+contract names. *CPU* is the time from bytes to the value. *CPU while held* is the time for a page while all pages are
+kept: the garbage collector then visits them. *bytes held* is the growth of the process per row.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmarks.models import attrs_class, pydantic_model, struct_with_floats
 from paymentsdk import OPERATIONS
 
 BASELINE = "json"
-#: Takes the bytes of a response.
+#: Decodes the bytes of a response.
 Decode = Callable[[bytes], object]
 
 
 class Shape(Struct, frozen=True):
-    """A response: the operation that it belongs to, how to make one, and how many rows it has."""
+    """A kind of response: its operation, a function that makes it, and its number of rows."""
 
     operation: str
     make: Callable[[int], bytes]
@@ -121,10 +121,10 @@ CONTESTANTS: dict[str, Callable[[type[Struct], Shape], Decode]] = {
 
 
 def decoder(contestant: str, shape: str) -> Decode:
-    """Return how *contestant* reads the response *shape*.
+    """Return the decoder of *contestant* for the response *shape*.
 
     Raises:
-        ImportError: Its library is not installed.
+        ImportError: The library of the contestant is not installed.
     """
     spec = SHAPES[shape]
     return CONTESTANTS[contestant](cast(type[Struct], OPERATIONS[spec.operation].result), spec)
@@ -169,7 +169,7 @@ def _repeat(decode: Decode, body: bytes, count: int) -> None:
 
 
 def _add_held(rows: list[Row], options: Options) -> None:
-    """Measure keeping: a fresh process for each sample, since memory that was used once is not given back."""
+    """Measure kept pages. Each sample has a new process, since a process does not return used memory."""
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     paged = [row for row in rows if SHAPES[str(row.key["answer"])].rows > 1]
     pages = 5 if options.quick else 200
@@ -189,7 +189,7 @@ def _held(contestant: str, shape: str, pages: int) -> dict[str, float]:
 def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
     """Keep *pages* decoded pages; return the CPU time per page and the growth of the process per row."""
     decode, spec = decoder(contestant, shape), SHAPES[shape]
-    # Two pages for what is built once: decoders, interned texts, the arenas of the allocator.
+    # Two pages build decoders, interned texts and the arenas of the allocator.
     pages_held: list[object] = [decode(spec.make(i)) for i in range(2)]
     before, cpu = harness.resident(), 0.0
     for body in _bodies(spec, pages):
@@ -200,12 +200,12 @@ def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
 
 
 def _bodies(shape: Shape, pages: int) -> Iterator[bytes]:
-    # One at a time: the bytes of the responses must not count as memory of what was read from them.
+    # One page at a time: the bytes of the responses must not count as memory of the decoded values.
     return (shape.make(i + 2) for i in range(pages))
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     line: argparse.ArgumentParser = harness.parser(__doc__)
     line.add_argument("--held", nargs=3, metavar=("CONTESTANT", "ANSWER", "PAGES"), help=argparse.SUPPRESS)
     arguments = line.parse_args()

@@ -1,9 +1,9 @@
-"""What flow control does on a platform with a rate limit: 429s, failed calls, goodput, fairness, and latency.
+"""Measures flow control on a platform with a rate limit: 429s, failed calls, goodput, fairness, and latency.
 
-The platform serves 100 requests per second to each seller, in windows of one second, and says 429 with Retry-After: 1
-to the others. Callers call again and again, as fast as they can. *Goodput* is what was served, of what the platform
-would have served. *Jain* is the fairness among the sellers: 1 if all get the same, 1/n if one gets it all. *p50* is the
-median time of a call: of the interactive ones, where there are others.
+The platform serves 100 requests per second to each seller, in windows of one second. It rejects other requests with 429
+and Retry-After: 1. Callers call again and again, as fast as they can. *Goodput* is the share of the platform's capacity
+that was served. *Jain* is the fairness among the sellers: 1 if all get the same, 1/n if one seller gets all of it.
+*p50* is the median time of a call, or of interactive calls if there are batch calls.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from paymentsdk import AiohttpTransport, FlowControl, PaymentsClient, PaymentsEr
 LIMIT = 100
 #: Seconds that a load lasts.
 SECONDS = 20.0
-#: Loads that are measured at the same time. Together they take half of a core.
+#: The number of concurrent loads. Together they take half of a core.
 AT_ONCE = 3
-#: Connections, and seconds that a request takes, where sellers share a pool that is too small for them.
+#: Connections, and seconds per request, for sellers that share too small a pool.
 POOL, POOL_LATENCY = 16, 0.02
 Priority: TypeAlias = Literal["interactive", "batch"]
 
@@ -43,7 +43,7 @@ FLOWS = {
 
 
 class Group(Struct, frozen=True):
-    """Callers of one seller that call again and again, with a pause after each call."""
+    """Callers of one seller, which call again and again with a pause after each call."""
 
     callers: int
     seller: str = "shop-1"
@@ -52,7 +52,7 @@ class Group(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """Who calls, under which limit, and with which flow control."""
+    """The callers, the limit and the flow control."""
 
     name: str
     flow: str
@@ -86,7 +86,7 @@ LOADS = (
 
 
 class Platform:
-    """Counts the requests of each seller in windows of one second, and rejects those beyond the limit."""
+    """Counts the requests of each seller in windows of one second, and rejects requests beyond the limit."""
 
     def __init__(self, limit: int, latency: float) -> None:
         self._limit = limit
@@ -137,7 +137,7 @@ async def platform(load: Load) -> AsyncIterator[Platform]:
 
 
 class Callers:
-    """Callers of one client, with the retries that every client has."""
+    """Callers of one client with the default retries."""
 
     def __init__(self, load: Load, url: str) -> None:
         self._load = load
@@ -176,7 +176,7 @@ def jain(shares: Sequence[float]) -> float:
 
 async def _measure(load: Load, seconds: float) -> Mapping[str, float]:
     async with platform(load) as served:
-        # The windows of the platform begin with each second: the first one is whole.
+        # The windows of the platform begin with each second, so this makes the first window whole.
         await asyncio.sleep(1.0 - time.monotonic() % 1.0 if seconds > 1.0 else 0.0)
         callers = Callers(load, served.url)
         await callers.run(seconds)
@@ -197,7 +197,7 @@ def _once(load: Load, seconds: float) -> Mapping[str, float]:
 
 
 def run(options: Options, loads: Sequence[Load] = LOADS) -> Result:
-    """Put every load on a platform of its own, some at a time: what they do is mostly to wait."""
+    """Run every load on a separate platform, several at a time: the loads mostly wait."""
     seconds = 0.1 if options.quick else SECONDS
     chosen = [load for load in loads if not options.only or load.flow in options.only]
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -210,7 +210,7 @@ def run(options: Options, loads: Sequence[Load] = LOADS) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

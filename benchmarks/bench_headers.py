@@ -1,7 +1,7 @@
-"""What it costs to look up a header field of a response that is there, and one that is not.
+"""Measures the look-up of present and missing header fields of a response.
 
-Each response has its request id looked up, and not every platform sends one. The header fields of both transports and a
-plain dict, as a transport of your own may return, take turns; the best round counts.
+The client looks up the request id of each response, and not every platform sends a request id. The bench compares the
+header fields of both transports with a plain dict, as your own transport may return. The best round counts.
 
     python -m benchmarks.bench_headers
 """
@@ -33,7 +33,7 @@ HEADERS: dict[str, Mapping[str, str]] = {
     Http11Transport.__name__: ResponseHeaders(_HEAD, _HEAD.lower()),
     "a plain dict": _FIELDS,
 }
-#: As long as the first, since a plain dict is searched for names of the same length.
+#: As long as the first name: a plain dict is searched for names of the same length.
 NAMES = {"present": "x-request-id", "absent": "x-other-name"}
 
 

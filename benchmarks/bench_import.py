@@ -1,7 +1,7 @@
-"""What an import costs: a process that imports one thing and ends.
+"""Measures imports: a process that imports one thing and ends.
 
-*CPU* is that of the whole process, as a user of a command line or of a serverless function pays it; *net* is what is
-left after that of an interpreter that imports nothing. The bar is held to the whole process.
+*CPU* covers the whole process, as for a command or a serverless function. *net* excludes the CPU of an interpreter that
+imports nothing. The bar is on *CPU*.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.harness import Options, Result, Trial, matching
 
 NOTHING = "nothing"
 BASELINE = "asyncio"
-#: What is imported, by the name that it has in results.
+#: The imports by their names in results.
 PROGRAMS = {
     NOTHING: "pass",
     "asyncio": "import asyncio",
@@ -62,7 +62,7 @@ _ALWAYS = (NOTHING, BASELINE)
 
 
 def process(code: str, environment: dict[str, str]) -> Mapping[str, float]:
-    """Run *code* in an interpreter of its own."""
+    """Run *code* in a new interpreter."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-c", code]
     subprocess.run(command, check=True, cwd=Path(__file__).parent.parent, env=environment)  # noqa: S603 - our own
@@ -72,7 +72,7 @@ def process(code: str, environment: dict[str, str]) -> Mapping[str, float]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,14 +1,15 @@
-"""A journaled call: `orders.create(..., once=name)` over a transport in memory, on both journals.
+"""Measures a journaled call: `orders.create(..., once=name)` over a transport in memory, on both journals.
 
-The engine is included, and so is what the caller does not wait for: that the record is done. *steps* counts per call
-what is forced to the disk (SQLite) or sent to the server (PostgreSQL, a round trip each). The server is started here,
-and forces each commit to the disk, but for those that only say that records are done; without PostgreSQL on the
-machine, its rows are missing. *cpu_us* is that of this whole process; the server's is not in it.
+The time includes the engine, and the write of `done`, which the caller does not wait for. *steps* counts the forced
+writes (SQLite) or round trips (PostgreSQL) per call. The bench starts the PostgreSQL server. The server forces each
+commit to the disk, except commits that only set records to `done`. The rows are missing on a machine without
+PostgreSQL. *cpu_us* covers this process, but not the server.
 
 *engine* is the same call without a journal, in the same round; *journal* is the difference.
 
-*calls to bar* are the calls/s over those that are promised: 5,000, and 8,000 of 128 on PostgreSQL; of 16 on SQLite the
-lower of 5,000 and 0.8 x 16 / the time of one forced write, measured on the same disk in the same round.
+*calls to bar* is the ratio of calls/s to the promised rate. The promised rate is 5,000, and 8,000 for 128 calls on
+PostgreSQL. For 16 calls on SQLite it is the lower of 5,000 and 0.8 x 16 / the time of one forced write, measured on the
+same disk in the same round.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _REQUEST = payloads.order_request()
 
 
 def forced_write(folder: Path, times: int = 20) -> float:
-    """Return the seconds that the disk takes to keep 4 KiB more, in the mean."""
+    """Return the mean time in seconds of a forced write of 4 KiB."""
     with (folder / "probe").open("ab", buffering=0) as file:
         start = time.perf_counter()
         for _ in range(times):
@@ -54,7 +55,7 @@ async def _calls(journal: Journal | None, in_flight: int, calls: int, steps: lis
     body, headers = payloads.created_order(), {"Date": formatdate()}
 
     def respond(request: Request) -> Response:
-        # The client reads a page first, for the time of the platform.
+        # The client first reads a page for the time of the platform.
         return Response(
             201,
             headers,
@@ -66,7 +67,7 @@ async def _calls(journal: Journal | None, in_flight: int, calls: int, steps: lis
         "TEST-app-1-241983636", transport=transport, base_url="http://127.0.0.1", journal=journal
     ) as client:
         make = partial(_make, client, journaled=journal is not None)
-        await make(iter(range(-10, 0)))  # Connects, and learns the time.
+        await make(iter(range(-10, 0)))  # This connects and learns the time.
         transport.requests.clear()
         steps.clear()
         start, cpu = time.perf_counter(), time.process_time()
@@ -78,20 +79,20 @@ async def _calls(journal: Journal | None, in_flight: int, calls: int, steps: lis
 
 
 def _with_shares(measured: Mapping[str, float], in_flight: int, calls: int) -> dict[str, float]:
-    """Return *measured*, and what of its CPU time is the engine's and the journal's."""
+    """Return *measured* with the shares of the engine and the journal in its CPU time."""
     engine_us = asyncio.run(_calls(None, in_flight, calls, []))["cpu_us"]
     return {**measured, "engine_us": engine_us, "journal_us": measured["cpu_us"] - engine_us}
 
 
 def _to_bar(measured: dict[str, float], in_flight: int, promised: Mapping[int, float]) -> Mapping[str, float]:
-    """Return *measured*, with its calls/s over those that are *promised*."""
+    """Return *measured* with the ratio of its calls/s to the *promised* rate."""
     return (
         {**measured, "calls_to_bar": measured["calls_s"] / promised[in_flight]} if in_flight in promised else measured
     )
 
 
 def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
-    """Make so many calls, so many at a time, on a file."""
+    """Make so many calls on a file, so many at a time."""
     steps, commit = list[None](), _sqlite.commit
     with tempfile.TemporaryDirectory() as folder:
         before = forced_write(Path(folder))
@@ -103,7 +104,7 @@ def on_sqlite(in_flight: int, calls: int) -> Mapping[str, float]:
 
 
 def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[str, float]:
-    """Make so many calls, so many at a time, on a table of their own."""
+    """Make so many calls on a new table, so many at a time."""
     steps, rows = list[None](), _psycopg.Link.rows
 
     async def measured() -> Mapping[str, float]:
@@ -115,7 +116,7 @@ def on_postgres(server: postgres.Server, in_flight: int, calls: int) -> Mapping[
 
 
 def run(options: Options) -> Result:
-    """Measure one call at a time, sixteen, and many."""
+    """Measure one, sixteen and many concurrent calls."""
     counts = {width: width * 2 if options.quick else calls for width, calls in CALLS.items()}
     with ExitStack() as stack:
         trials = [
@@ -132,7 +133,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,7 +1,7 @@
-"""Where each microsecond over bare aiohttp goes.
+"""Measures the cost of each layer of the SDK over bare aiohttp.
 
-The same call over the same server, one layer of the SDK after the other put on top of the hand-tuned baseline; *added*
-is the difference to the line above, round by round. 16 calls are in flight.
+Each line makes the same call on the same server with one more layer of the SDK. The first line is the hand-tuned
+baseline. *added* is the difference to the line above, round by round. 16 calls are in flight.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _decoder(operation: Operation[Any, Any], *, checks: bool) -> Callable[[bytes
 
 
 def calls(send: Send, base_url: str, headers: Mapping[str, str], checks: Collection[str] = ()) -> Calls:
-    """Return both calls through *send*, with the SDK's *checks* of the ``body`` and of the ``response``."""
+    """Return both calls through *send*, with the SDK's *checks* of the ``body`` and the ``response``."""
     ids, url = payloads.order_ids(), f"{base_url}/v1/orders"
     encode = _encoder(checks="body" in checks)
     read, created = (_decoder(operation, checks="response" in checks) for operation in (orders.GET, orders.CREATE))
@@ -79,7 +79,7 @@ def calls(send: Send, base_url: str, headers: Mapping[str, str], checks: Collect
 
 @asynccontextmanager
 async def over_session(target: Target, *, headers: Mapping[str, str], **request: Any) -> AsyncIterator[Calls]:
-    """Call over a session of aiohttp, with *headers*, and with the options *request* on each request."""
+    """Call over an aiohttp session with *headers*, and with the options *request* for each request."""
     async with ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) as session:
 
         async def send(method: str, url: str, headers_of_call: dict[str, str], body: bytes) -> bytes:
@@ -95,7 +95,7 @@ async def over_session(target: Target, *, headers: Mapping[str, str], **request:
 
 @asynccontextmanager
 async def over_transport(target: Target, *checks: str, session: bool = False) -> AsyncIterator[Calls]:
-    """Call over the SDK's transport, without its engine; by the way that it takes with a *session*, or past it."""
+    """Call over the SDK's transport without its engine, with or without a *session*."""
     injected = ClientSession(connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar()) if session else None
     transport = AiohttpTransport(session=injected)
 
@@ -115,7 +115,7 @@ async def over_transport(target: Target, *checks: str, session: bool = False) ->
 
 _OPTIONS = {"allow_redirects": False, "raise_for_status": False, "auto_decompress": False}
 
-#: From the baseline up; each is the one above and one thing more.
+#: From the baseline up. Each layer adds one thing to the layer above.
 LAYERS: Mapping[str, Callable[[Target], AbstractAsyncContextManager[Calls]]] = {
     BASELINE: bare_aiohttp.connect,
     "our headers and options (no cookies, no redirects, no decompression)": lambda target: over_session(
@@ -171,7 +171,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

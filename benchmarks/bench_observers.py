@@ -1,9 +1,9 @@
-"""What it costs to see a call: with an observer that does nothing, and with the spans and metrics of OpenTelemetry.
+"""Measures observed calls: with an observer that does nothing, and with the spans and metrics of OpenTelemetry.
 
-An order is read and an order is created over a transport that responds at once. *OpenTelemetry alone* is the same call
-of an unobserved client, with two spans made by hand around it that have the same names, attributes and trace context:
-nobody who makes two spans for a call can cost less. The spans go to a processor that drops them, so what an exporter
-costs is not in here.
+The bench reads and creates an order over a transport that responds immediately. *OpenTelemetry alone* is the call of an
+unobserved client with two spans around it, written by hand. The spans have the same names, attributes and trace
+context. So this is the lower bound for any client with two spans per call. A processor drops the spans: the cost of an
+exporter is not included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _nothing(event: Event) -> None:
 
 
 def _alone(subject: Subject, tracers: TracerProvider) -> Call:
-    """Return the unobserved call, in two spans made by hand."""
+    """Return the unobserved call in two spans, written by hand."""
     call, operation = subject.through_call(subject.client()), subject.operation
     tracer, inject = tracers.get_tracer("by hand", "1"), TraceContextTextMapPropagator().inject
     name, url = f"{operation.method} {operation.path}", BASE_URL + operation.path.format(**subject.path)
@@ -90,7 +90,7 @@ def _ways(subject: Subject) -> Iterator[Way]:
 
 
 def run(options: Options) -> Result:
-    """Measure every way to see an order read and created."""
+    """Measure every way to observe the read and the creation of an order."""
     rows = []
     with harness.on_core(harness.cores()[0]), asyncio.Runner() as runner:
         for name in ("GET", "POST"):
@@ -99,7 +99,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,8 +1,8 @@
-"""What a walk over a search costs: with pages fetched ahead against the bound that latency sets, and in memory.
+"""Measures a walk over a search: the time with prefetched pages, and the memory.
 
-200 pages of 100 merchant orders, each of which takes 20 or 100 ms. *Of the ideal* is the time of the walk over
-pages / prefetch x latency, the time of a client that takes no time itself. The second result walks a million small
-rows at no latency, and says how much memory the process has on the way.
+The walk reads 200 pages of 100 merchant orders; each page takes 20 or 100 ms. The ideal time is pages / prefetch x
+latency: the time of a client without a cost. *Of the ideal* is the ratio of the time of the walk to it. The second
+result walks a million small rows without latency, and shows the memory of the process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks import harness, payloads, server
 from benchmarks.harness import Options, Result, Row, Trial
 from paymentsdk import PaymentsClient
 
-#: How many pages are in flight, by the latency in milliseconds: a long one is waited for only where that is short.
+#: The numbers of pages in flight, by the latency in milliseconds. Long latencies have only large numbers, to save time.
 PREFETCH: Mapping[int, Sequence[int]] = {20: (1, 2, 4, 8, 16), 100: (8, 16)}
 PAGES = 200
 PAGE_SIZE = 100
 MILLION = 1_000_000
 #: All walks take 15 s.
 MOST_ROUNDS = 3
-#: Seconds after which the walk over the million is given up.
+#: The limit in seconds for the walk over a million rows.
 LONGEST = 120.0
 
 
@@ -50,7 +50,7 @@ def run(options: Options, pages: int = PAGES) -> Result:
                 trials.append(Trial(key, partial(walk, platform.plain, prefetch, latency / 1000, pages)))
         with harness.on_core(harness.cores()[0]):
             capped = msgspec.structs.replace(options, rounds=min(options.rounds, MOST_ROUNDS))
-            trials[-1].run()  # One is enough to load all that the others need.
+            trials[-1].run()  # One walk is enough to load everything for the other walks.
             rows = harness.take_turns(trials, capped, warm_up=False)
     return harness.result(
         "bench_pages", rows, capped, baseline={"prefetch": 1}, pages=pages, page_size=PAGE_SIZE, notes=[_SIZE]
@@ -61,7 +61,7 @@ _SIZE = f"bytes per page: {len(payloads.merchant_orders()):,}"
 
 
 def walk(base_url: str, prefetch: int, latency: float, pages: int) -> Mapping[str, float]:
-    """Walk all rows once with a client of its own; the time is that of the walk with its connections."""
+    """Walk all rows once with a new client, and return the time of the walk with its connections."""
 
     async def walked() -> int:
         rows = 0
@@ -103,7 +103,7 @@ def memory(options: Options, total: int = MILLION) -> Result:
 
 
 async def _million(base_url: str, total: int) -> list[dict[str, float]]:
-    """Walk *total* rows, one by one as a program does, and look at the process ten times."""
+    """Walk *total* rows one by one, as a program does, and measure the memory ten times."""
     samples, rows = [], 0
     async with PaymentsClient(payloads.TOKEN, base_url=base_url) as client:
         async for _ in client.merchant_orders.search(page_size=PAGE_SIZE, prefetch=8):
@@ -118,7 +118,7 @@ def _sample(rows: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     line = harness.parser(__doc__)
     line.add_argument("--walk", nargs=2, metavar=("URL", "ROWS"), help=argparse.SUPPRESS)
     arguments = line.parse_args()

@@ -1,13 +1,17 @@
-"""What a walk that proves that it is whole costs: CPU, calls, latency, memory, and what a killed one does again.
+"""Measures a walk that proves that it is complete: CPU, calls, latency, memory, and repeated calls after a kill.
 
-Orders of 20 sellers over 30 days, half of them in bursts, served from memory in pages of 100; what serving costs is
-left out. *Bare* only decodes the same orders, in pages by offset, and proves and writes nothing; *search* is the
-ordinary search, which decodes all of each order; *bare, written* converts the rows for pyarrow and writes them as well.
-Calls are held against full pages alone. *waiting* is on an event loop where waiting costs nothing and computing takes
-no time, so that only round trips count. *model* runs the model of
-tests/reconcile a thousand times; *diff* compares a book with what a walk has written, *read* only reads both files;
-*loaded* has dlt load the same orders from the same server; *executors* walk one seller with latency, and count rows per
-second from the first commit on; those that are *waiting* do so in virtual time, on no processes.
+The walk reads the orders of 20 sellers over 30 days, half of them in bursts, from memory in pages of 100. The CPU of
+serving is left out. The bench compares calls with the number of full pages. Its rows are:
+
+- *bare*: only decodes the same orders, in pages by offset. It proves and writes nothing.
+- *bare, written*: also converts the rows for pyarrow, and writes them.
+- *search*: the ordinary search, which decodes each whole order.
+- *waiting*: an event loop of virtual time, where computing takes no time, so that only round trips count.
+- *model*: the model of tests/reconcile, a thousand times.
+- *diff*: compares a book with the files of a walk. *read* only reads both.
+- *loaded*: dlt loads the same orders from the same server.
+- *executors*: walk one seller with latency, and count rows per second from the first commit on. *waiting* executors use
+  virtual time, and no processes.
 """
 
 from __future__ import annotations
@@ -52,15 +56,15 @@ PAGE = 100
 DAY = 86_400
 END = datetime(2026, 11, 1, tzinfo=UTC)
 BEGIN = END - timedelta(days=30)
-#: Long after: all windows have settled, and none has aged out of the search.
+#: The time of the walk: all windows have settled, and the search still returns all orders.
 HEADERS = {"Date": "Sun, 08 Nov 2026 00:00:00 GMT"}
-#: Seconds, calls in flight, and calls per second that the platform serves, if that is limited.
+#: Latency in seconds, calls in flight, and the rate limit in calls per second, if any.
 LATENCIES = ((0.05, 8, 0), (0.05, 16, 0), (0.1, 8, 0), (0.1, 16, 0), (0.05, 16, 100))
 ROOT = Path(__file__).parent.parent
 
 
 class Serving:
-    """A transport that finds the orders of all sellers in memory."""
+    """A transport that serves the orders of all sellers from memory."""
 
     def __init__(
         self, rows: int, *, latency: float = 0.0, limit: int = 0, tally: Path | None = None, sellers: int = SELLERS
@@ -97,7 +101,7 @@ class Serving:
         return response
 
     def find(self, url: str, authorization: str) -> Response:
-        """Return the page that is asked for."""
+        """Return the requested page."""
         query = dict(parse_qsl(urlsplit(url).query))
         dates = self.dates[authorization.removeprefix("Bearer ")]
         first, last = 0, len(dates)
@@ -122,7 +126,7 @@ def _iso(moment: int) -> str:
 
 
 def _dates(seller: int, count: int) -> array[int]:
-    """Return when the orders of *seller* were made: half of them in 60 bursts, densest at their beginnings."""
+    """Return the times of the orders of *seller*: half of them in 60 bursts, which are densest at the beginning."""
     begin, span = int(BEGIN.timestamp() * 1000), 30 * DAY * 1000
     even = [(i * 2_654_435_761 + seller * 977_231) % span for i in range(count - count // 2)]
     peaks = [(i * 40_503_001 + seller * 7_919) * 104_729 % (span - 4_000_000) for i in range(60)]
@@ -190,7 +194,7 @@ async def searched(serving: Serving) -> int:
 
 
 class Task(Struct):
-    """What a process measures."""
+    """The measurements of a process."""
 
     what: str
     rows: int
@@ -200,14 +204,14 @@ class Task(Struct):
     kill_ms: int = 0
     limit: int = 0
     is_virtual: bool = False
-    """Waiting costs no time: latency alone is measured."""
+    """Measures only latency: waiting costs no time."""
     url: str = ""
 
 
 def child(task: Task) -> dict[str, float]:
     tally = Path(task.out, "calls") if task.out else None
     serving = Serving(task.rows, latency=task.latency, limit=task.limit, tally=tally)
-    # A single seller shows what latency costs; several have calls in flight, each.
+    # A single seller shows the cost of latency. Several sellers each have calls in flight.
     sellers = 1 if task.latency else SELLERS
     if task.kill_ms:
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -251,7 +255,7 @@ def child(task: Task) -> dict[str, float]:
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process and of those that it has started."""
+    """Return the CPU seconds of this process and its child processes."""
     process, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime
 
@@ -273,7 +277,7 @@ def measured(task: Task | reconcile_files.Comparing) -> dict[str, float]:
 
 
 def run(options: Options, rows: int = MILLION) -> Result:
-    """Measure the walk, the bare one, and a tenth of both."""
+    """Measure the walk, the bare walk, and both with a tenth of the orders."""
     rows, rounds = (2_000, 1) if options.quick else (rows, min(options.rounds, 3))
     samples_of: dict[tuple[str, int], list[dict[str, float]]] = {}
     for _ in range(rounds):
@@ -301,7 +305,7 @@ def waiting(options: Options) -> Result:
 
 
 def killed(options: Options) -> Result:
-    """Kill a walk with SIGKILL in its middle, run it to its end, and count the calls that were made twice."""
+    """Kill a walk with SIGKILL in the middle, run it to the end, and count the repeated calls."""
     rows, latency = SELLERS * (2_000 if options.quick else 40_000), 0.02
     task = Task("walk", rows, latency)
     once = measured(task)
@@ -317,7 +321,7 @@ def killed(options: Options) -> Result:
 
 
 def model(options: Options, runs: int = 1_000) -> Result:
-    """Run the model of a drifting platform, and count what is lost, comes twice or is falsely loud."""
+    """Run the model of a drifting platform, and count lost rows, duplicates and false alarms."""
     judged = import_module("tests.reconcile.model").judged
     seeds = range(20 if options.quick else runs)
     sums = sum((judged(seed) for seed in seeds), Counter())
@@ -328,7 +332,7 @@ def model(options: Options, runs: int = 1_000) -> Result:
 
 
 def loading(options: Options) -> Result:
-    """Have dlt, and a walk, load the same orders from the same server into Parquet files."""
+    """Load the same orders from the same server into Parquet files, with dlt and with a walk."""
     count = 2_000 if options.quick else 100_000
     server = import_module("benchmarks.reconcile_server")
     with server.running(server.orders, count) as url:
@@ -341,7 +345,7 @@ def loading(options: Options) -> Result:
 
 
 def comparing(options: Options) -> Result:
-    """Compare a book with what a walk has written, and only read both."""
+    """Compare a book with the files of a walk, and only read both."""
     count = 10_000 if options.quick else MILLION
     table = []
     with tempfile.TemporaryDirectory() as directory:
@@ -355,7 +359,7 @@ def comparing(options: Options) -> Result:
 
 def sharing(options: Options) -> Result:
     """Walk one seller with latency: on one event loop, and on one and two workers of Dask."""
-    # So slow that it is the latency that counts, also on a machine that does other things.
+    # Latency dominates at this speed, even on a busy machine.
     count, latency = 3_000 if options.quick else 70_000, 0.25
     make = partial(connect, count, latency)
     table = []
@@ -377,7 +381,7 @@ def sharing(options: Options) -> Result:
 
 
 class Waiting:
-    """Workers that only wait: each has a client and calls in flight of its own, on one event loop of virtual time."""
+    """Workers that only wait: each has its own client and calls in flight, on one event loop of virtual time."""
 
     def __init__(self, make: Callable[[], PaymentsClient], workers: int, in_flight: int = 8) -> None:
         self._make = make
@@ -408,7 +412,7 @@ class Waiting:
 
 
 async def _rate(make: Callable[[], PaymentsClient], executor: Executor | None) -> float:
-    """Return the rows per second of a walk, from its first commit on: without what processes need to start."""
+    """Return the rows per second of a walk from its first commit on, without the start of processes."""
     reports: list[tuple[float, int]] = []
     loop = asyncio.get_running_loop()
     with tempfile.TemporaryDirectory() as out:
@@ -430,7 +434,7 @@ def _columns(samples: list[dict[str, float]]) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     line = harness.parser(__doc__)
     line.add_argument("--child", help=argparse.SUPPRESS)
     line.add_argument("--rows", type=int, default=MILLION, help="orders of all sellers (%(default)s)")

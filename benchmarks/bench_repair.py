@@ -1,8 +1,8 @@
-"""What a page costs that is malformed in every row, next to the same page as it should be.
+"""Compares a page that is malformed in every row with the same page that follows the contract.
 
-Both are decoded in turn, in one process, and the ratio of the CPU time of the best rounds is shown: four members of
-each row with the same values, with a value of its own in each row, and rows without ids. A page of
-`--rows` rows is what a search has, one of 10 MB the largest.
+One process decodes both in turn, and the bench prints the ratio of the CPU times of the best rounds. Four members of
+each row are malformed: with the same value in all rows, or with a different value in each row. A third page has rows
+without ids. A page of `--rows` rows is as in a search; a page of 10 MB is the largest.
 
     python -m benchmarks.bench_repair --rows 20000
 """
@@ -18,9 +18,9 @@ from collections.abc import Callable
 from benchmarks import payloads
 from paymentsdk import OPERATIONS
 
-#: Makes of the number of a row what is wrong with it; `None` is missing.
+#: Returns the invalid value for the number of a row; `None` means a missing value.
 Malformed = Callable[[int], dict[str, object]]
-#: The most that a malformed page may cost, in pages that follow the contract.
+#: The highest allowed ratio of a malformed page to a valid page.
 BAR = 5.0
 PAGES: dict[str, tuple[Callable[[int, int], bytes], str, dict[str, Malformed]]] = {
     "merchant_orders.search": (
@@ -62,7 +62,7 @@ def seconds(operation: str, body: bytes) -> float:
 
 
 def spoilt(page: bytes, member: str, malformed: Malformed) -> bytes:
-    """Return *page*, each row of it *malformed*."""
+    """Return *page* with every row *malformed*."""
     content = json.loads(page)
     for number, row in enumerate(content[member]):
         row.update(malformed(number))

@@ -1,8 +1,8 @@
-"""What each defence adds to a call that succeeds, in microseconds.
+"""Measures the cost of each safety feature for a successful call, in microseconds.
 
-An order is read and an order is created over a transport that responds at once, so that nothing but the engine is
-measured. *Added* is the difference to the way named in *against*, round by round: a defence that is taken away shows
-what it costs with a minus.
+The bench reads and creates an order over a transport that responds immediately, so it measures only the engine. *Added*
+is the difference to the way named in *against*, round by round. A way without a feature shows the cost of the feature
+as a negative number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-A
 
 
 class Subject:
-    """The call that is made in so many ways."""
+    """The call that all ways make."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,12 +59,12 @@ class Subject:
         self.transport = AtOnce(201, payloads.created_order()) if self.writes else AtOnce(200, payloads.order(_ID))
 
     def client(self, **settings: Any) -> PaymentsClient:
-        """Return a client with *settings* beside the usual ones."""
+        """Return a client with the usual settings and *settings*."""
         options = {"access_token": payloads.TOKEN, "transport": self.transport, **settings}
         return PaymentsClient(base_url=BASE_URL, **options)
 
     def through_call(self, client: PaymentsClient, operation: Operation[Any, Any] | None = None) -> Call:
-        """Return the call through ``client.call``, with another declaration of the operation if one is given."""
+        """Return the call through ``client.call``, optionally with another declaration of the operation."""
         called, body, path = operation or self.operation, self.body, dict(self.path)
 
         async def call() -> object:
@@ -73,7 +73,7 @@ class Subject:
         return call
 
     def through_method(self, client: PaymentsClient) -> Call:
-        """Return the call as users make it."""
+        """Return the call in the usual way."""
         create, get, body = client.orders.create, client.orders.get, self.body
         return (lambda: get(_ID)) if body is None else (lambda: create(body))
 
@@ -82,7 +82,7 @@ class Subject:
 
 
 def by_hand(subject: Subject) -> Call:
-    """Return the call with nothing around it: encode, send, decode."""
+    """Return the bare call: encode, send, decode."""
     encode = msgspec.json.Encoder(decimal_format="string").encode
     decode = msgspec.json.Decoder(orders.Order).decode
     send, body = subject.transport.send, subject.body
@@ -105,7 +105,7 @@ def by_hand(subject: Subject) -> Call:
 
 
 def checked(subject: Subject) -> Call:
-    """Return the call with the SDK's own checks of the body, the path, the response and its identity, and no more."""
+    """Return the call with only the SDK's checks of the body, the path, the response and its identity."""
     operation, body, path = subject.operation, subject.body, subject.path
     encode = operation.encoder.encode if operation.encoder else None
     decode, compare, safe = operation.decoder.decode, operation.identity.compare, _SAFE.match
@@ -204,14 +204,14 @@ class FixedKey(SystemClock):
 
 
 class StoppedClock(SystemClock):
-    """Tells the same time for ever."""
+    """Always returns the same time."""
 
     now = staticmethod(lambda: 1_700_000_000.0)
     monotonic = staticmethod(lambda: 1_000.0)
 
 
 class Unchecked:
-    """A codec that takes and gives whatever there is."""
+    """A codec without checks."""
 
     def __init__(self) -> None:
         self.encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -225,7 +225,7 @@ def changed(operation: Operation[Any, Any], *, codec: str = "", **changes: Any) 
     """Return *operation* with *changes*, and without the checks of its ``encoder`` or ``decoder``."""
     copy = dataclasses.replace(operation, **changes)
     if codec:
-        vars(copy)[codec] = Unchecked()  # Where cached_property keeps what it made.
+        vars(copy)[codec] = Unchecked()  # cached_property keeps its values there.
     return copy
 
 
@@ -241,7 +241,7 @@ def _without_budget(client: PaymentsClient) -> PaymentsClient:
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """Have every success logged, to a handler that drops it."""
+    """Log every success to a handler that drops it."""
     logger = logging.getLogger("paymentsdk")
     before = logger.level, logger.propagate
     logger.setLevel(logging.DEBUG)
@@ -254,7 +254,7 @@ def logged() -> Iterator[None]:
 
 
 def _observe(event: Event) -> None:
-    """Do nothing with it: what an observer costs is up to its author."""
+    """Do nothing: the cost of an observer depends on its author."""
 
 
 def _refreshing() -> RefreshingToken:
@@ -290,7 +290,7 @@ def _ours(subject: Subject) -> Iterator[Way]:
 
 
 def run(options: Options) -> Result:
-    """Measure every way to read and to create an order."""
+    """Measure every way to read and create an order."""
     rows = []
     with harness.on_core(harness.cores()[0]), asyncio.Runner() as runner:
         for name in ("GET", "POST"):
@@ -306,7 +306,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

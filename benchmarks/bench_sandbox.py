@@ -1,9 +1,9 @@
-"""What the sandbox costs a test suite: to import, to start and to ask it, and the life of an order in it.
+"""Measures the sandbox in a test suite: import, start, requests, and the life of an order.
 
-Client and sandbox share a process and an event loop and talk over a real socket, as they do in a test. *CPU* is that of
-both. An empty aiohttp server that is started and stopped shows how much of the start is the server's own. Requests over
-raw sockets are compared with a plain aiohttp handler that answers the same bytes, in processes of their own.
-There *CPU* is that of the server. The notes say how many times its price they cost, and hold that to the bars.
+Client and sandbox share a process and an event loop, and use a real socket, as in a test. *CPU* covers both. The start
+and stop of an empty aiohttp server shows the share of the server in the start. The bench also compares requests over
+raw sockets with a plain aiohttp handler that returns the same bytes. There each server has a process, and *CPU* covers
+only the server. The notes compare the ratios with the bars.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from paymentsdk.resources.orders import (
 )
 from paymentsdk.sandbox import Sandbox
 
-#: Orders per sample; the first one, which opens the connection, is not counted.
+#: Orders per sample. The first order, which opens the connection, does not count.
 LIVES = 50
 AMOUNT = Decimal("50.00")
-#: Requests per sample of each kind, and how many are in flight.
+#: Requests per sample of each kind, and requests in flight.
 REQUESTS, IN_FLIGHT = 400, 16
 IMPORT, EMPTY_IMPORT, FIRST_START = "import", "import of aiohttp.web", "first start"
 _IMPORTS = {EMPTY_IMPORT: "import aiohttp.web", IMPORT: "import paymentsdk.sandbox"}
-#: A program that starts its first sandbox, and says how long that took.
+#: A program that starts its first sandbox, and prints the time.
 _FIRST = """
 import asyncio, time
 from paymentsdk.sandbox import Sandbox
@@ -51,9 +51,9 @@ async def first():
         print(time.perf_counter() - wall, time.process_time() - cpu)
 asyncio.run(first())
 """
-#: What stands before and behind the name of a request: to the plain handler, in memory, in a file.
+#: Texts around the name of a request: to the plain handler, in memory, in a file.
 _PLACES = (("plain ", ""), ("", ""), ("", ", with a file"))
-#: What is compared with what, by which metric, and the most it may be; throughput is the time of one request.
+#: Both sides of a comparison, the metric, and the highest allowed ratio. Throughput is the time of one request.
 BARS = (
     ("GET", "plain GET", "cpu_ms", 3.2),
     ("create", "plain create", "cpu_ms", 6.0),
@@ -90,7 +90,7 @@ _REQUESTS = {f"{place[0]}{kind}{place[1]}" for kind in ("GET", "create") for pla
 
 
 def requests(stack: ExitStack, db: str, number: int) -> Mapping[str, Callable[[], Mapping[str, float]]]:
-    """Start the servers for as long as *stack* lasts; return what asks each of them *number* times."""
+    """Start the servers until *stack* closes; return functions that send each of them *number* requests."""
     memory, file = stack.enter_context(sandbox_server.sandbox()), stack.enter_context(sandbox_server.sandbox(db))
     file.answers()
     plain = stack.enter_context(sandbox_server.plain(memory.answers()))
@@ -129,7 +129,7 @@ def _run(measure: Callable[[], Awaitable[Mapping[str, float]]]) -> Mapping[str, 
 
 
 class _Watch:
-    """Times what happens between its making and :meth:`per`."""
+    """Measures the time from its creation to :meth:`per`."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
@@ -141,7 +141,7 @@ class _Watch:
 
 
 async def start_empty() -> Mapping[str, float]:
-    """Start a server without a route."""
+    """Start a server without routes."""
     watch = _Watch()
     runner = web.AppRunner(web.Application(), access_log=None)
     await runner.setup()
@@ -152,7 +152,7 @@ async def start_empty() -> Mapping[str, float]:
 
 
 async def start(db: Callable[[], str | None]) -> Mapping[str, float]:
-    """Start a sandbox, with its first seller."""
+    """Start a sandbox with its first seller."""
     watch = _Watch()
     async with Sandbox(db=db()):
         return watch.per(1)
@@ -186,7 +186,7 @@ async def _live(sandbox: Sandbox, client: PaymentsClient, number: int) -> None:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

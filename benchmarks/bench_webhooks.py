@@ -1,4 +1,4 @@
-"""What it costs to verify a notification of 1 KiB, next to `standardwebhooks`, the public library of the standard.
+"""Compares the verification of a 1 KiB notification with `standardwebhooks`, the public library of the standard.
 
 Both check the headers, the age and the signature, and decode the body. `Webhook.verify` also returns topic and ids.
 
@@ -45,7 +45,7 @@ def _variant(contestant: str, verify: Callable[[dict[str, str], bytes], object])
 
 
 def run(options: Options) -> Result:
-    """Let both take turns."""
+    """Measure both in turn."""
     public = PublicLibrary(_SECRET)
     variants = [
         _variant("paymentsdk", Webhook.standard(_SECRET).verify),
@@ -57,7 +57,7 @@ def run(options: Options) -> Result:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep the results."""
     arguments = harness.parser(__doc__).parse_args()
     harness.finish(run(harness.options(arguments)), arguments)
 

@@ -1,7 +1,7 @@
 """Kill clients, the sandbox and the database for as long as you like: `python -m benchmarks.chaos --minutes 60`.
 
-It is `python -m tests.chaos` again and again, each time with another seed, on both journals; it ends at the first run
-that breaks a rule, with its seed. With `--write` the table of what happened goes into docs/explanation/exactly-once.md.
+It repeats `python -m tests.chaos` with different seeds on both journals. It ends at the first run that breaks a rule,
+and prints the seed. `--write` writes the table of the results into docs/explanation/exactly-once.md.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _RULES = {
     "surprised": "broken: an error that none of these calls can come to",
     "quiet": "faults that never came",
 }
-#: How tokens have ended.
+#: The ways in which tokens became invalid.
 _ENDED = ("rejected", "ending", "refreshed")
-#: What callers are told, of what is shown.
+#: The shown results of calls.
 _TOLD = {"done": "done", "refused": "rejected", "NotSent": "`NotSent`", "OutcomeUnknown": "`OutcomeUnknown`"}
 #: Seconds of one seed.
 RUN = 90.0
 
 
 def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, doubles: int) -> str:
-    """Return what happened on each journal, all runs together."""
+    """Return the totals of all runs for each journal."""
     stores = list(dict.fromkeys(outcome.store for outcome in outcomes))
     of = {store: [outcome for outcome in outcomes if outcome.store == store] for store in stores}
     kills = {store: sum((outcome.kills for outcome in runs), Counter[str]()) for store, runs in of.items()}
@@ -77,7 +77,7 @@ def table(outcomes: Sequence[Outcome], seeds: Sequence[int], minutes: float, dou
 
 
 async def run(seed: int, minutes: float, sellers: int) -> tuple[list[Outcome], str]:
-    """Run until the time is over, or until a rule is broken; return what happened, and the table."""
+    """Run until the time is over or a rule is broken; return the totals and the table."""
     began, outcomes, seeds, doubles = time.monotonic(), list[Outcome](), list[int](), 0
     while not seeds or time.monotonic() < began + minutes * 60:
         seeds.append(seed + len(seeds))
@@ -92,7 +92,7 @@ async def run(seed: int, minutes: float, sellers: int) -> tuple[list[Outcome], s
 
 
 def main() -> None:
-    """Run, print, and write if that was asked for."""
+    """Run and print, and write the page with `--write`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
     parser.add_argument("--minutes", type=float, default=30.0, help="begin no further run after this (default: 30)")

@@ -1,11 +1,11 @@
-"""How many notifications per second the sandbox delivers, with a file, to a plain receiver in another process.
+"""Measures the notifications per second that a sandbox with a file delivers to a receiver in another process.
 
 ::
 
     python -m benchmarks.deliveries [SECONDS]    10 by default
 
-Orders are created in the process of the sandbox, as fast as their notifications are delivered. So the rate has the cost
-of both, and is a lower bound of what the sandbox delivers.
+The process of the sandbox also creates the orders, as fast as it delivers their notifications. So the rate includes
+both, and is a lower bound for deliveries alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paymentsdk.sandbox import ParsedRequest, Sandbox, WebhookRequest
 from paymentsdk.sandbox._handlers import orders
 from paymentsdk.sandbox._webhooks import DELIVERIES
 
-#: Orders that are created at a time, and the most that wait for their notification to be delivered.
+#: Orders that are created at a time, and the most orders that wait for their notification.
 AT_ONCE, MOST_WAITING = 20, 100
 RECEIVER = """
 import asyncio
@@ -51,7 +51,7 @@ asyncio.run(serve())
 
 
 async def measure(path: Path, port: int, seconds: float) -> tuple[int, float, float]:
-    """Return how many notifications were delivered, in how many seconds of time and of CPU."""
+    """Return the number of delivered notifications, and the seconds of time and of CPU."""
     request = ParsedRequest(body=convert(CREATE.example, OrderRequest, strict=False), path={}, query={})
     async with Sandbox(db=str(path)) as sandbox:
         sandbox.webhooks.add(WebhookRequest(url=f"http://127.0.0.1:{port}/"))
@@ -68,14 +68,14 @@ async def measure(path: Path, port: int, seconds: float) -> tuple[int, float, fl
 
 
 async def fewer(sandbox: Sandbox, number: int) -> None:
-    """Wait until fewer deliveries than *number* have not ended."""
+    """Wait until fewer than *number* deliveries are open."""
     seller, unsettled = sandbox.tenant.user_id, [("line", "<>", "")]
     while sandbox.store.count(DELIVERIES, seller, unsettled) >= number:  # noqa: ASYNC110 - nobody says when one ends
         await asyncio.sleep(0.005)
 
 
 def main() -> None:
-    """Measure, and print a line."""
+    """Measure and print a line."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     command = [sys.executable, "-c", RECEIVER]
     with tempfile.TemporaryDirectory() as folder, subprocess.Popen(command, stdout=subprocess.PIPE) as receiver:  # noqa: S603 - ourselves

@@ -1,4 +1,4 @@
-"""dlt as one that loads merchant orders into Parquet files, as its documentation shows it."""
+"""Loads merchant orders into Parquet files with dlt, as its documentation shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlt.sources.helpers.rest_client.paginators import OffsetPaginator
 
 
 def load(base_url: str, sellers: list[str], page: int) -> int:
-    """Load the orders of all sellers; return how many."""
+    """Load the orders of all sellers, and return their number."""
     with tempfile.TemporaryDirectory() as out:
         os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
         os.environ["DLT_DATA_DIR"] = out

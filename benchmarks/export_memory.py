@@ -1,4 +1,4 @@
-"""The peak memory of an export: rows of a search, served from memory in pages of 1,000, into a file.
+"""Measures the peak memory of an export of a search into a file. A server returns pages of 1,000 rows from memory.
 
 `python -m benchmarks.export_memory parquet 1000000` prints seconds, and MiB at the peak.
 """

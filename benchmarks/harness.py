@@ -1,14 +1,14 @@
-"""Measuring: interleaved slices, CPU time, medians with spread, and results that a later reader can judge.
+"""Measures in interleaved slices: CPU time, medians with spread, and results that a later reader can judge.
 
-The rules that every bench here keeps:
+Every bench here keeps these rules:
 
-- Variants that are compared run in one process, in short slices, in an order that is shuffled anew in each round. A
-  noisy neighbour or a slow second then hits all of them.
+- Compared variants run in one process, in short slices, in a new random order in each round. A noisy neighbour or a
+  slow second then affects all variants.
 - A ratio is the median of the ratios within the rounds, not the ratio of two medians taken minutes apart.
-- The cost is CPU time (:func:`time.process_time`: all threads, user and system), since that is what a busy service
-  pays. Throughput is given beside it.
-- Client and server stay on different cores. Garbage is collected before each slice, and what was made before the first
-  slice is frozen, so that no variant pays for the modules of another.
+- The cost is CPU time (:func:`time.process_time`: all threads, user and system), the cost for a busy
+  service. Throughput is also measured.
+- Client and server stay on different cores. Garbage is collected before each slice. All objects are frozen before the
+  first slice, so that no variant pays for the modules of another variant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from msgspec import Struct
 RESULTS = Path(__file__).parent / "results"
 MICRO = 1e6
 
-#: What tells one row from another: ``{"contestant": "paymentsdk", "method": "GET", ...}``.
+#: Identifies a row: ``{"contestant": "paymentsdk", "method": "GET", ...}``.
 Key = Mapping[str, str | int]
 
 _PACKAGES = (
@@ -57,19 +57,19 @@ _PACKAGES = (
     "yarl",
 )
 
-#: Does something once; returns one sample for each of its metrics.
+#: Runs once, and returns one sample for each metric.
 Once = Callable[[], Mapping[str, float]]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How long and how often to measure.
+    """The number and length of measurements.
 
     Attributes:
-        rounds: How many slices each variant gets.
-        slice_ms: How long a slice lasts, in milliseconds of wall time.
-        seed: Of the shuffling.
-        quick: A run that only shows that the bench works.
-        only: Contestants to measure, by name; none for all.
+        rounds: The number of slices of each variant.
+        slice_ms: The length of a slice, in milliseconds of wall time.
+        seed: The seed of the random order.
+        quick: Only check that the bench works.
+        only: The names of the contestants to measure; empty for all.
     """
 
     rounds: int = 9
@@ -80,9 +80,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Variant(Struct, frozen=True):
-    """One thing to measure: *run* makes as many calls as it is asked to, and returns.
+    """A variant that is measured in slices: *run* makes the given number of calls, and returns.
 
-    With *rounds*, only the first so many rounds have a slice of it.
+    With *rounds*, only the first so many rounds have a slice of this variant.
     """
 
     key: Key
@@ -92,14 +92,14 @@ class Variant(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """One thing to measure whole."""
+    """A variant that is measured as a whole."""
 
     key: Key
     run: Once
 
 
 class Row(Struct, frozen=True):
-    """What was measured of one variant: per metric, one number for each round."""
+    """The measurements of one variant: for each metric, one number per round."""
 
     key: dict[str, str | int]
     samples: dict[str, list[float]]
@@ -119,7 +119,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return the command line that all benches share."""
+    """Return the parser of the options that all benches share."""
     line = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     line.add_argument(
         "--quick", action="store_true", help="a few calls each: shows that the bench works, measures nothing"
@@ -150,13 +150,13 @@ def interleave(
 ) -> list[Row]:
     """Measure *variants* in shuffled slices.
 
-    Each slice gives three samples: ``cpu_us`` and ``wall_us``, both per call, and ``load``, that of the machine.
+    Each slice gives three samples: ``cpu_us`` and ``wall_us`` per call, and the ``load`` of the machine.
 
     Args:
-        variants: What to compare. Each runs alone, for about ``slice_ms``, in each round.
-        options: How long and how often.
-        others: Further clocks, by the name of their sample, read before and after each slice; in seconds, given per
-            call in microseconds.
+        variants: The variants to compare. Each runs alone, for about ``slice_ms``, in each round.
+        options: The number and length of slices.
+        others: Further clocks in seconds, by the name of their sample. They are read before and after each slice. The
+            samples are in microseconds per call.
     """
     clocks: dict[str, Callable[[], float]] = {
         "cpu_us": time.process_time,
@@ -183,7 +183,7 @@ def interleave(
 
 
 def _slice(variant: Variant, count: int, clocks: Mapping[str, Callable[[], float]], row: Row) -> None:
-    # What an idle second cost the variant (a connection that its pool let go) is not the price of a call.
+    # An idle second may cost a variant a pooled connection. This is not part of the cost of a call.
     variant.run(variant.least)
     gc.collect()
     before = [clock() for clock in clocks.values()]
@@ -195,10 +195,9 @@ def _slice(variant: Variant, count: int, clocks: Mapping[str, Callable[[], float
 
 
 def _calibrate(variant: Variant, options: Options) -> int:
-    """Return how many calls fill a slice.
+    """Return the number of calls in a slice, from the fastest of three runs.
 
-    The fastest of three runs says so: one that was held up would make the slices of this variant short, and calls in a
-    short slice dear.
+    A delayed run would make the slices of this variant short, and calls in a short slice are expensive.
     """
     variant.run(variant.least)
     if options.quick:
@@ -219,7 +218,7 @@ def _wall(variant: Variant, count: int) -> float:
 
 
 def take_turns(trials: Sequence[Trial], options: Options, *, warm_up: bool = True) -> list[Row]:
-    """Measure *trials* whole, each once per round; with *warm_up* after a first time that does not count."""
+    """Measure each of *trials* once per round. *warm_up* adds a first run that does not count."""
     rows = [Row(dict(trial.key), {}) for trial in trials]
     shuffle = random.Random(options.seed).shuffle  # noqa: S311 - an order, not a secret
     order = list(range(len(trials)))
@@ -237,12 +236,12 @@ def take_turns(trials: Sequence[Trial], options: Options, *, warm_up: bool = Tru
 
 
 def median(samples: Sequence[float]) -> float:
-    """Return the middle of *samples*."""
+    """Return the median of *samples*."""
     return statistics.median(samples)
 
 
 def spread(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the quartiles of *samples*: half of them lie between."""
+    """Return the quartiles of *samples*: half of the samples lie between them."""
     if len(samples) < 2:
         return samples[0], samples[0]
     low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
@@ -250,28 +249,28 @@ def spread(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def ratios(row: Row, base: Row, metric: str = "cpu_us") -> list[float]:
-    """Return how many times *base* the *row* costs, round by round."""
+    """Return the ratios of *row* to *base*, round by round."""
     return [ours / theirs for ours, theirs in zip(row.samples[metric], base.samples[metric], strict=False)]
 
 
 def ratio(row: Row, base: Row, metric: str = "cpu_us") -> float:
-    """Return how many times *base* the *row* costs: the median over the rounds, each round compared with itself."""
+    """Return the ratio of *row* to *base*: the median of the ratios within the rounds."""
     return median(ratios(row, base, metric))
 
 
 def difference(row: Row, base: Row, metric: str = "cpu_us") -> list[float]:
-    """Return how much more the *row* costs than *base*, round by round."""
+    """Return the differences of *row* and *base*, round by round."""
     return [ours - theirs for ours, theirs in zip(row.samples[metric], base.samples[metric], strict=False)]
 
 
 def matching(rows: Iterable[Row], key: Key) -> list[Row]:
-    """Return the rows whose key has all of *key*."""
+    """Return the rows whose key has all members of *key*."""
     return [row for row in rows if all(row.key.get(name) == value for name, value in key.items())]
 
 
 @functools.cache
 def cores() -> tuple[int | None, int | None]:
-    """Return one core for the client and another for the server, or twice ``None`` on a machine with one."""
+    """Return a core for the client and a core for the server; ``None`` for both on a machine with a single core."""
     if not hasattr(os, "sched_getaffinity"):
         return None, None
     have = sorted(os.sched_getaffinity(0))
@@ -280,7 +279,7 @@ def cores() -> tuple[int | None, int | None]:
 
 @contextlib.contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """Keep this process, and the children that it starts meanwhile, on *core*."""
+    """Keep this process and its new child processes on *core*."""
     if core is None:
         yield
         return
@@ -293,16 +292,16 @@ def on_core(core: int | None) -> Iterator[None]:
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process has now; 0 where the system does not tell."""
+    """Return the current memory of this process in bytes; 0 if the system does not report it."""
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") if status.exists() else 0
 
 
 @contextlib.contextmanager
 def compiled() -> Iterator[dict[str, str]]:
-    """Yield an environment in which modules are compiled at their first import, and only then.
+    """Yield an environment in which modules are compiled only at their first import.
 
-    So it is where a package was installed; in a tree, or with ``PYTHONDONTWRITEBYTECODE``, it may not be.
+    An installed package works like this. A source tree, or ``PYTHONDONTWRITEBYTECODE``, may compile them every time.
     """
     with tempfile.TemporaryDirectory() as folder:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -310,11 +309,11 @@ def compiled() -> Iterator[dict[str, str]]:
 
 
 def machine() -> dict[str, str]:
-    """Return what the numbers depend on."""
+    """Return the properties of the machine that change the numbers."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
-        # Without what a distribution or a hoster adds to the version of the kernel.
+        # Without the additions of a distribution or a hoster to the version of the kernel.
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "load": f"{load_average():.1f}",
@@ -322,9 +321,9 @@ def machine() -> dict[str, str]:
 
 
 def load_average() -> float:
-    """Return how many processes have run or waited for a core in the last minute; NaN where the system does not tell.
+    """Return the number of processes that ran or waited for a core in the last minute; NaN if it is unknown.
 
-    More than there are cores: then caches are shared with others, and CPU times are too high.
+    If it is above the number of cores, processes share caches, and CPU times are too high.
     """
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
@@ -338,7 +337,7 @@ def _cpu() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that are measured here, of those that are installed."""
+    """Return the versions of the measured packages that are installed."""
     installed = {}
     for package in _PACKAGES:
         try:
@@ -357,7 +356,7 @@ def result(
     notes: Sequence[str] = (),
     **settings: object,
 ) -> Result:
-    """Put *rows* together with all that a reader needs to judge them."""
+    """Return *rows* with the machine and the versions, so that a reader can judge the numbers."""
     return Result(
         bench=bench,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -371,10 +370,10 @@ def result(
 
 
 def pooled(results: Sequence[Result]) -> Result:
-    """Return the runs of a bench in several processes as one.
+    """Merge the runs of a bench in several processes.
 
-    Where a process has its code and its dicts in memory moves the price of a call by some tenths of a microsecond, for
-    as long as it lives: no number of rounds within one process evens that out.
+    The addresses of code and dicts change the cost of a call by some tenths of a microsecond for the life of a process.
+    More rounds in one process cannot correct this.
     """
     rows = [
         Row(same[0].key, {metric: [s for row in same for s in row.samples[metric]] for metric in same[0].samples})
@@ -384,7 +383,7 @@ def pooled(results: Sequence[Result]) -> Result:
 
 
 def save(outcome: Result, folder: Path = RESULTS) -> Path:
-    """Write *outcome* as JSON, one file per bench; the newest run wins."""
+    """Write *outcome* as JSON, one file per bench. It replaces the last run."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{outcome.bench}.json"
     rounded = msgspec.structs.replace(
@@ -399,20 +398,20 @@ def save(outcome: Result, folder: Path = RESULTS) -> Path:
 
 
 def _one_row_per_line(outcome: Result) -> bytes:
-    # So that a checked-in result is small, and a diff of two shows which rows changed.
+    # Results in the repository stay small, and a diff of two results shows the changed rows.
     head = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(outcome, rows=[])), indent=1)
     rows = b",\n  ".join(map(msgspec.json.encode, outcome.rows))
     return head.replace(b'"rows": []', b'"rows": [\n  ' + rows + b"\n ]", 1) + b"\n"
 
 
 def load(bench: str, folder: Path = RESULTS) -> Result | None:
-    """Read the last run of *bench*, or ``None`` when there is none."""
+    """Return the last run of *bench*, or ``None`` without a run."""
     path = folder / f"{bench}.json"
     return msgspec.json.decode(path.read_bytes(), type=Result) if path.exists() else None
 
 
 def finish(outcome: Result, arguments: argparse.Namespace) -> None:
-    """Print *outcome*, and keep it unless it is a quick run."""
+    """Print *outcome*, and write it to a file unless it is a quick run."""
     from benchmarks import tables  # noqa: PLC0415 - tables reads this module
 
     sys.stdout.write(tables.page(outcome))

@@ -1,11 +1,11 @@
-"""How many instructions a call executes, counted by valgrind: a number that does not depend on the load of a machine.
+"""Counts the instructions of a call with valgrind. The number does not depend on the load of the machine.
 
-`python -m benchmarks.instructions` prints thousand instructions per call. `--check` counts the calls of the package,
-compares them with `benchmarks/results/instructions.json` and fails where a count is more than 3 % higher; `--keep`
-writes that file. The bars on these counts stand with all others in `bars.py`.
+`python -m benchmarks.instructions` prints thousands of instructions per call. `--check` counts the calls of the package
+and compares them with `benchmarks/results/instructions.json`. It fails if a count is more than 3 % higher. `--keep`
+writes the file. `bars.py` has the bars on these counts.
 
-Each count is the difference of two runs of one program, with fewer and with more calls, so that the start of the
-interpreter and the import of the package are left out.
+Each count is the difference of two runs of one program, with fewer and with more calls. This leaves out the start of
+the interpreter and the import of the package.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from benchmarks.harness import Options, Result, Row, load, matching, result, sav
 from benchmarks.server import nginx_or_asyncio
 from benchmarks.tables import page
 
-#: Whose calls are counted: modules of `benchmarks.contestants`. Those of the package are checked.
+#: The counted contestants: modules of `benchmarks.contestants`. `--check` checks the contestants of the package.
 CHECKED = ("sdk_http11", "sdk")
 COUNTED = (*CHECKED, "bare_aiohttp", "http11_alone", "frozen_http11_alone")
 METHODS = ("GET", "POST")
-#: How many calls the two runs make. The first calls fill caches, so both runs begin with those.
+#: The numbers of calls of the two runs. The first calls fill caches, so both runs include them.
 FEW, MANY = 100, 350
-#: How much higher a count may be than the kept one.
+#: The highest allowed ratio of a count to the kept count.
 TOLERANCE = 1.03
 METRIC = "kinstructions"
 
 
 def count(name: str, method: str, base_url: str) -> float:
-    """Return the thousand instructions of a call of *method* that the contestant *name* makes."""
+    """Return the thousands of instructions of a call of *method* by the contestant *name*."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     command += [sys.executable, "-m", "benchmarks.instructions", "--make", name, method, base_url]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -52,9 +52,9 @@ def count(name: str, method: str, base_url: str) -> float:
 
 
 def make(name: str, method: str, base_url: str) -> None:
-    """Make `FEW` and `MANY` calls, one after the other, each in a process of its own; print the two process ids.
+    """Make `FEW` calls in a new process, then `MANY` calls in another, and print the two process ids.
 
-    This is what valgrind runs. Both processes are forked from one that has imported everything.
+    valgrind runs this program. The parent process imports everything before it forks.
     """
     contestant = importlib.import_module(f"benchmarks.contestants.{name}")
 
@@ -89,7 +89,7 @@ def contestant_name(module: str) -> str:
 
 
 def above(counts: Result, baseline: Result) -> list[str]:
-    """Return a sentence for each count that is more than 3 % higher than the kept one."""
+    """Return a sentence for each count that is more than 3 % higher than the kept count."""
     sentences = []
     for row in counts.rows:
         [thousands], [before] = row.samples[METRIC], matching(baseline.rows, row.key)[0].samples[METRIC]
@@ -100,7 +100,7 @@ def above(counts: Result, baseline: Result) -> list[str]:
 
 
 def main() -> int:
-    """Count, and keep or check the counts."""
+    """Count the instructions, and keep or check the counts."""
     line = argparse.ArgumentParser(description=__doc__)
     line.add_argument("--check", action="store_true", help="fail where a count is more than 3 %% above the kept one")
     line.add_argument("--keep", action="store_true", help="write instructions.json")

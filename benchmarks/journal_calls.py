@@ -1,7 +1,7 @@
-"""How many Python functions of the package one journaled create runs: `python -m benchmarks.journal_calls [--list]`.
+"""Counts the Python functions of the package in one journaled create: `python -m benchmarks.journal_calls [--list]`.
 
-The number does not depend on the load of a machine: `sys.setprofile` counts. A coroutine that waits counts again when
-it goes on. The transport is in memory and the journal a file of SQLite; its thread is not counted.
+`sys.setprofile` counts, so the number does not depend on the load of the machine. A coroutine counts again each time it
+resumes. The transport is in memory. The journal is an SQLite file; its thread does not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADERS = {"Date": "Tue, 14 Nov 2023 22:13:20 GMT", "Content-Type": "application
 
 
 def respond(request: Request) -> Response:
-    """Create an order, and repeat what was asked for, as the platform does."""
+    """Return a created order with the fields of the request, as the platform does."""
     order = msgspec.json.decode(request.body)
     repeated = {name: order[name] for name in ("type", "total_amount", "external_reference")}
     payments = [{"id": "PAY1", **payment} for payment in order["transactions"]["payments"]]
@@ -44,7 +44,7 @@ def order() -> OrderRequest:
 
 
 async def functions() -> list[str]:
-    """Return the functions that a journaled create runs, in their order; the first calls fill caches."""
+    """Return the functions of a journaled create, in order. The first calls only fill caches."""
     names: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:

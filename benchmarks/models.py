@@ -1,7 +1,7 @@
-"""The peers' models, made from our Structs, so that all of them decode the same members into the same types.
+"""Models of other libraries, made from the package's Structs: all decode the same members into the same types.
 
-Written out by hand they would be some three hundred lines each, and would drift; the smoke test holds that what they
-decode is equal. Our own Structs with floats for amounts are here as well: they show what exact amounts cost.
+Each would need about three hundred lines by hand, and would drift. The smoke test checks that all models decode equal
+values. The Structs with floats for amounts are here, too: they show the cost of exact amounts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-#: Takes the name, and per member its type and its default; returns the class.
+#: Takes the name, and the type and default of each member; returns the class.
 Make = Callable[[str, dict[str, tuple[Any, Any]]], type]
 
 
@@ -51,7 +51,7 @@ def attrs_class(struct: type[Struct]) -> type:
 
 @functools.cache
 def struct_with_floats(struct: type[Struct]) -> type:
-    """Return *struct* with inexact amounts: numbers as floats, decimal strings as they come."""
+    """Return *struct* with inexact amounts: floats for numbers, and strings for decimal strings."""
 
     def make(name: str, members: dict[str, tuple[Any, Any]]) -> type:
         fields = [

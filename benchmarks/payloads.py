@@ -1,7 +1,7 @@
-"""What the servers respond and the clients send: full, realistic, and of the sizes that real traffic has.
+"""Requests and responses of the benches: complete, realistic, and as large as in real traffic.
 
-Each shape fills every member that the contract names for its resource. The peers' responses are what their own services
-send for a call of comparable size (a payment intent, a chat completion); :func:`sizes` says how large each is.
+Each response has every member that the contract names for its resource. The other SDKs get responses of their own
+services for a call of similar size (a payment intent, a chat completion). :func:`sizes` returns the sizes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from paymentsdk.resources.orders import (
 )
 
 TOKEN = "APP_USR-4934588586838432-100912-8f1c0a7d5b3e9f2a6c4d8e0b1a3f5c7d-241983636"  # noqa: S105 - made up
-#: What every client that is written by hand sends and decodes with, so that none of them does less than another.
+#: The encoder and decoder of every client that is written by hand, so that all do the same work.
 READING = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
 WRITING = {**READING, "Content-Type": "application/json"}
 ENCODE = msgspec.json.Encoder(decimal_format="string").encode
 DECODE = msgspec.json.Decoder(Order).decode
-#: Stands where a server puts the id that the path asks for.
+#: The place for the id from the path.
 ASKED = "ASKED_ID"
 REFERENCE = "store-0042_till-7_20260131-000917"
 _QR_DATA = "00020101021243650016COM.PLATFORM02013063638f1192a-5fd1-4180-a180-8bcae3556bc35204000053039865802BR6304A13B"
@@ -37,18 +37,18 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def order_ids() -> Iterator[str]:
-    """Yield order ids without end; 4,096 different ones, so that no cache of URLs holds them all."""
+    """Yield order ids without end: 4,096 different ids, too many for a cache of URLs."""
     tails = itertools.islice(itertools.product(_CROCKFORD, repeat=3), 4096)
     return itertools.cycle([f"ORD01HRYFWNYRE1MR1E60MW3X0{''.join(tail)}"[:29] for tail in tails])
 
 
 def peer_ids(prefix: str) -> Iterator[str]:
-    """Yield ids of a peer's own form, as many different ones."""
+    """Yield as many different ids in the form of another service."""
     return (prefix + order_id[3:] for order_id in order_ids())
 
 
 def order_request() -> OrderRequest:
-    """Return an order of two lines, as a till sends it."""
+    """Return an order with two items, as a till sends it."""
     return OrderRequest(
         external_reference=REFERENCE,
         total_amount=Decimal("62.40"),
@@ -68,7 +68,7 @@ def order_request() -> OrderRequest:
 
 
 def order(order_id: str = ASKED) -> bytes:
-    """Return an order that a buyer has paid."""
+    """Return a paid order."""
     return _json(
         _order(order_id)
         | {
@@ -277,7 +277,7 @@ def _invoice(i: int) -> dict[str, object]:
 
 
 def payment_intent(intent_id: str = ASKED) -> bytes:
-    """Return what stripe's own client asks for: a payment intent that has succeeded."""
+    """Return a response for stripe's client: a payment intent that has succeeded."""
     return _json(
         {
             "id": intent_id,
@@ -316,7 +316,7 @@ def payment_intent(intent_id: str = ASKED) -> bytes:
 
 
 def chat_completion(completion_id: str = ASKED) -> bytes:
-    """Return what openai's own client asks for: a short completion."""
+    """Return a response for openai's client: a short completion."""
     text = "Two bags of coffee beans at 12.45 each and one hand grinder at 37.50 come to 62.40 in all. " * 4
     return _json(
         {
@@ -357,7 +357,7 @@ def chat_completion(completion_id: str = ASKED) -> bytes:
 
 
 def sizes() -> dict[str, int]:
-    """Return how many bytes each response has."""
+    """Return the size of each response in bytes."""
     return {
         "order": len(order(next(order_ids()))),
         "created order": len(created_order()),
@@ -369,12 +369,12 @@ def sizes() -> dict[str, int]:
 
 
 def _json(value: object) -> bytes:
-    # The standard encoder, so that numbers and texts are spelled as most servers spell them.
+    # The standard encoder writes numbers and texts like most servers.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def plain(value: object) -> object:
-    """Return a decoded response of any contestant as dicts and lists, so that two can be compared."""
+    """Return a decoded response of any contestant as dicts and lists, for comparison."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if hasattr(value, "to_dict"):

@@ -1,6 +1,7 @@
 """Race requests with a server that closes and resets its connections at any moment: `python -m benchmarks.races`.
 
-It ends with 1 if one attempt was sent twice, got another's response, or counts as not sent although the server saw it.
+It exits with 1 if an attempt was sent twice, got another attempt's response, or counts as not sent although the server
+saw it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.transports.races import KINDS, race
 
 
 def main() -> int:
-    """Run the races over each transport, and print what the requests came to."""
+    """Run the races over each transport, and print the results of the requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000, help="for each transport (default: 10,000)")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A book and what a walk has written, as files: to be compared, or only to be read."""
+"""Writes a book and the files of a walk, to compare them or only to read them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ RARE = 200
 
 
 class Comparing(Struct):
-    """What a process measures."""
+    """The measurements of a process."""
 
     what: str
     directory: str
     number: int
-    """Orders to write, or those that differ."""
+    """The number of written orders, or of orders that differ."""
 
 
 def write(directory: Path, count: int) -> None:
@@ -81,7 +81,7 @@ def write(directory: Path, count: int) -> None:
 
 
 async def compare(directory: Path) -> int:
-    """Return how many orders differ."""
+    """Return the number of orders that differ."""
     folder = directory / "own"
     folder.mkdir()
     diff = Diff(folder)
@@ -105,7 +105,7 @@ def read(directory: Path) -> None:
 
 
 def main() -> None:
-    """Measure one of them, in a process of its own."""
+    """Measure the comparison or the read in a new process."""
     task = msgspec.json.decode(sys.argv[1], type=Comparing)
     directory = Path(task.directory)
     cpu, wall, wrong = time.process_time(), time.perf_counter(), 0

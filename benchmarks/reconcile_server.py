@@ -1,4 +1,4 @@
-"""The orders of `bench_reconcile` on a socket, and clusters: in processes of their own."""
+"""Serves the orders of `bench_reconcile` on a socket, and runs clusters, in separate processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.bench_reconcile import Serving
 
 @contextlib.contextmanager
 def running(serve: Callable[[Connection, int], None], size: int) -> Iterator[str]:
-    """Run *serve* in a process of its own, until the block ends; yield the address that it sends."""
+    """Run *serve* in a new process until the block ends; yield the address that it sends."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, size))
@@ -52,7 +52,7 @@ async def _serve(connection: Connection, serving: Serving) -> None:
 
 
 def dask(connection: Connection, workers: int) -> None:
-    """Run a Dask cluster of some worker processes."""
+    """Run a Dask cluster with worker processes."""
     with distributed.LocalCluster(
         n_workers=workers, threads_per_worker=4, processes=True, dashboard_address="127.0.0.1:0"
     ) as cluster:

@@ -1,7 +1,7 @@
-"""The bars, and the tables of the pages docs/explanation/performance.md and performance-evidence.md.
+"""Prints the bars, and writes the tables of docs/explanation/performance.md and performance-evidence.md.
 
-Reads the last results from ``benchmarks/results`` (or runs the benches first, with ``--run``), prints for each bar what
-was measured and whether it holds, and with ``--write`` puts the tables into both pages, between their markers.
+It reads the last results from ``benchmarks/results``; ``--run`` runs the benches first. It prints the measurement of
+each bar and whether the bar holds. ``--write`` writes the tables into both pages, between their markers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, rat
 
 ROOT = Path(__file__).parent.parent
 PAGES = tuple(ROOT / "docs" / "explanation" / name for name in ("performance.md", "performance-evidence.md"))
-#: The benches, and what they are run with for the pages.
+#: The benches with their options for the pages.
 BENCHES: Mapping[str, Sequence[str]] = {
     "bench_call": ("--full", "--rounds", "13"),
     "bench_connections": (),
@@ -42,16 +42,16 @@ BENCHES: Mapping[str, Sequence[str]] = {
     "bench_webhooks": (),
     "bench_reconcile": ("--rows", "200000", "--rounds", "2"),
 }
-#: In how many processes a bench runs, where it is not one.
+#: The number of processes of a bench; the default is 1.
 PROCESSES: Mapping[str, int] = {"bench_retry": 3}
-#: Results in the order in which the pages show them.
+#: Results in the order of the pages.
 _PARTS = ("waiting", "killed", "model", "diff", "executors", "loaded")
 NAMES = (*BENCHES, "instructions", "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
 
 
 _CALL: Key = {"loop": "asyncio", "tls": "no", "in flight": 16}
-#: The lines of the summary: what, the bench, the key of its row, the metric.
+#: The lines of the summary: text, bench, key of the row, metric.
 _SUMMARY: Sequence[tuple[str, str, Key, str]] = (
     *(
         (
@@ -97,7 +97,7 @@ _SUMMARY: Sequence[tuple[str, str, Key, str]] = (
 
 
 def summary_table(results: Mapping[str, Result]) -> str:
-    """Return one line per cost that a user asks for first."""
+    """Return one line for each main cost."""
     lines = ["| what | unit | measured (ratio) | ratio to | `python -m` |", "| --- | --- | --: | --- | --- |"]
     for title, bench, key, metric in _SUMMARY:
         result = results[bench]
@@ -111,7 +111,7 @@ def summary_table(results: Mapping[str, Result]) -> str:
 
 
 def bars_table(results: Mapping[str, Result], *, missed: bool = False) -> str:
-    """Return one line per bar, or per bar that does not hold everywhere."""
+    """Return one line per bar, or only for bars that do not hold everywhere."""
     lines = ["| what | bar | measured | holds |", "| --- | --- | --- | --- |"]
     for bar in BARS:
         measured = readings(bar, results)
@@ -137,7 +137,7 @@ def _verdict(measured: Sequence[Reading]) -> str:
 
 
 def _part(bench: str, key: Key) -> Callable[[Mapping[str, Result]], Result]:
-    """Return a function that takes those rows of *bench* that have *key*."""
+    """Return a function that selects the rows of *bench* with *key*."""
 
     def part(results: Mapping[str, Result]) -> Result:
         result = results[bench]
@@ -157,7 +157,7 @@ def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
 
 
 def parts_table(results: Mapping[str, Result]) -> str:
-    """Return what the parts of a call cost, as a share of the same call with bare aiohttp."""
+    """Return the costs of the parts of a call as shares of the same call with bare aiohttp."""
     rows = results["bench_call"].rows
     lines = [f"| | {' | '.join(PARTS)} |", f"| --- |{' --: |' * len(PARTS)}"]
     for tls, method, width in product(("no", "yes"), ("GET", "POST"), (16, 128)):
@@ -190,7 +190,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
 
 
 def written(page: str, results: Mapping[str, Result]) -> str:
-    """Return *page* with every table between its markers made anew; one whose result is missing stays as it is.
+    """Return *page* with new tables between the markers. A table without a result does not change.
 
     Raises:
         KeyError: A marker names no table.
@@ -208,15 +208,15 @@ def written(page: str, results: Mapping[str, Result]) -> str:
 
 
 def loaded(folder: Path = RESULTS) -> dict[str, Result]:
-    """Return the last result of each bench that has one."""
+    """Return the last results by bench, without benches that have no result."""
     return {name: result for name in NAMES if (result := load(name, folder)) is not None}
 
 
 def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
-    """Run *benches*, each in processes of its own, so that none pays for what another has imported.
+    """Run *benches* in separate processes, so that no bench pays for the imports of another.
 
     Raises:
-        CalledProcessError: One failed.
+        CalledProcessError: A bench failed.
     """
     began = time.monotonic()
     for name in benches:
@@ -232,7 +232,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run if asked to, print the bars, write the page if asked to."""
+    """Run the benches with `--run`, print the bars, and write the pages with `--write`."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     line.add_argument("--run", action="store_true", help="run the benches first, for a quarter of an hour")
     line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")

@@ -1,7 +1,7 @@
-"""A small asyncio server for the benches: fixed responses where nginx is missing, and pages that take their time.
+"""A small asyncio server for the benches: fixed responses on machines without nginx, and pages with latency.
 
-Started by :mod:`benchmarks.server` with sockets that listen already; it reads just enough of HTTP/1.1 for the clients
-measured here (a body has a ``Content-Length``).
+:mod:`benchmarks.server` starts it with listening sockets. It understands just enough HTTP/1.1 for the measured clients:
+a body has a ``Content-Length``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Respond = Callable[[str, str], bytes]
 
 
 def whole(status: int, body: bytes) -> bytes:
-    """Return a response with its head."""
+    """Return a response with a head."""
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(body)}\r\n"
     return (
         f"{head}Content-Type: application/json\r\nX-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n".encode()
@@ -60,7 +60,7 @@ def fixed() -> Respond:
 
 
 def paged(rows: str, total: int) -> Respond:
-    """Respond to a search of *total* merchant orders, page by page; each row has an id of its own."""
+    """Respond to a search of *total* merchant orders, page by page. Each row has a different id."""
     sample = payloads.merchant_orders(1).decode() if rows == "full" else ""
     row = json.dumps(json.loads(sample)["elements"][0], separators=(",", ":")) if sample else _SMALL_ROW
     before, after = row.split(str(_FIRST_ID), 1)
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Respond to every request that has come whole."""
+        """Respond to every complete request."""
         self._received += data
         while (end := self._received.find(b"\r\n\r\n")) >= 0:
             head = self._received[:end]
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(sockets: list[socket.socket], respond: Respond, latency: float, certificate: str) -> None:
-    """Respond on *sockets*, the last of them with TLS if there is a *certificate*, until the process is ended."""
+    """Respond on *sockets* until the process ends; with a *certificate*, the last socket uses TLS."""
     context = None
     if certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

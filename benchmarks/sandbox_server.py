@@ -1,7 +1,7 @@
-"""A sandbox or a plain aiohttp handler in a process of its own, and requests to it over sockets that nobody waits for.
+"""Runs a sandbox or a plain aiohttp handler in a separate process, and sends requests over raw sockets.
 
-The load is written and read as bytes, so that it costs far less than what it asks. The cost is the CPU time of the
-server's process. The plain handler answers the bytes that a sandbox has answered.
+The client writes and reads bytes, so it costs far less than the server. The cost is the CPU time of the server's
+process. The plain handler returns the same bytes as a sandbox.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _numbers = count()
 
 
 class Answers(Struct, frozen=True):
-    """What a GET and a create are answered with."""
+    """The responses to a GET and to a create."""
 
     order: str
     get: str
@@ -64,14 +64,14 @@ class Load:
         self.process.communicate()
 
     def answers(self) -> Answers:
-        """Create an order that all GETs ask for; return how that and a GET are answered."""
+        """Create the order for all GETs; return the responses to the create and to a GET."""
         with self._connect() as connection:
             created = _exchange(connection, self._request("create"))
             self._order = json.loads(created)["id"]
             return Answers(self._order, _exchange(connection, self._request("GET")).decode(), created.decode())
 
     def per_request(self, kind: str, number: int, in_flight: int) -> Mapping[str, float]:
-        """Return the milliseconds of a request, by the clock and of the server's CPU, over *number* of them."""
+        """Return the mean milliseconds per request of the clock and of the server's CPU, over *number* requests."""
         with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
             for _ in range(in_flight):
                 connection = stack.enter_context(self._connect())
@@ -134,7 +134,7 @@ def sandbox(db: str | None = None) -> Load:
 
 
 def plain(answers: Answers) -> Load:
-    """Start a plain handler of aiohttp."""
+    """Start a plain aiohttp handler."""
     return _started("--plain", answers.get, answers.create)
 
 

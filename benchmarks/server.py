@@ -1,8 +1,8 @@
-"""The other end: one process that responds from memory, on a core of its own, and is never the bottleneck.
+"""Runs the server of the benches: one process on a separate core that responds from memory, and is no bottleneck.
 
-nginx with one worker where it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.responses`, a small asyncio
-server. Both listen on 127.0.0.1 only, on sockets that are opened here and handed over, so that a client can connect
-from the first moment on.
+The server is nginx with one worker, if it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.responses`, a
+small asyncio server. Both listen only on 127.0.0.1. This module opens the sockets and hands them over, so that a client
+can connect immediately.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Server(Struct, frozen=True):
     Attributes:
         kind: ``nginx`` or ``asyncio``.
         plain: The base URL without TLS.
-        tls: The base URL with TLS; empty when there is none.
-        authority: The file of the certificate authority that clients must trust; empty when there is none.
-        pid: The process that responds.
+        tls: The base URL with TLS; empty without TLS.
+        authority: The file of the certificate authority that clients must trust; empty without TLS.
+        pid: The process id of the server.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Server(Struct, frozen=True):
     pid: int
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time that the server and its worker have used so far; 0 where the system does not tell."""
+        """Return the CPU time of the server and its worker so far; 0 if the system does not report it."""
         try:
             children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
             used = [Path(f"/proc/{pid}/schedstat").read_text().split()[0] for pid in (self.pid, *children)]
@@ -61,7 +61,7 @@ class Server(Struct, frozen=True):
 
 
 class FixedResponse(Struct, frozen=True):
-    """One fixed response. A *path* that ends in a slash takes any id behind it, and the response holds that id."""
+    """One fixed response. A *path* that ends in a slash matches any id after it, and the response has this id."""
 
     method: str
     path: str
@@ -103,12 +103,12 @@ def nginx_or_asyncio() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def pages(*, latency: float, rows: str = "full", total: int) -> Iterator[Server]:
-    """Run a server of merchant order pages that responds each request after *latency* seconds.
+    """Run a server of merchant order pages that responds to each request after *latency* seconds.
 
     Args:
-        latency: From the last byte of the request to the first of the response.
-        rows: ``full`` for merchant orders as real traffic has them, ``small`` for rows of four members.
-        total: How many rows the search has.
+        latency: The seconds from the last byte of the request to the first byte of the response.
+        rows: ``full`` for merchant orders as in real traffic, ``small`` for rows of four members.
+        total: The number of rows of the search.
     """
     with _listening(1) as listeners:
         command, environment = _asyncio(listeners)
@@ -119,7 +119,7 @@ def pages(*, latency: float, rows: str = "full", total: int) -> Iterator[Server]
 
 
 def trusting(authority: str) -> ssl.SSLContext:
-    """Return a context that trusts *authority* only."""
+    """Return a context that trusts only *authority*."""
     return ssl.create_default_context(cafile=authority)
 
 
@@ -134,7 +134,7 @@ def _listening(count: int) -> Iterator[list[socket.socket]]:
 
 @contextlib.contextmanager
 def _running(command: Sequence[str], environment: dict[str, str], listeners: Sequence[socket.socket]) -> Iterator[int]:
-    with on_core(cores()[1]):  # A child stays where it was born.
+    with on_core(cores()[1]):  # A child process stays on the core of its parent.
         process = subprocess.Popen(  # noqa: S603 - our own command
             command,
             env=os.environ | environment,
@@ -142,7 +142,7 @@ def _running(command: Sequence[str], environment: dict[str, str], listeners: Seq
             cwd=Path(__file__).parent.parent,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - there are no threads yet
         )
-    # Only the server holds them from here on: should it die, a client is rejected at once instead of waiting for ever.
+    # Only the server holds the sockets from now on: if it dies, clients get an error instead of waiting forever.
     for listener in listeners:
         listener.close()
     try:
@@ -156,7 +156,7 @@ def _running(command: Sequence[str], environment: dict[str, str], listeners: Seq
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end this process with the one that has started it, however that ends."""
+    """Make the kernel end this process when its parent process ends in any way."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(_PR_SET_PDEATHSIG, signal.SIGTERM):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -204,7 +204,7 @@ def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str],
     locations = "\n".join(map(_location, fixed_responses()))
     config = folder / "nginx.conf"
     config.write_text(_NGINX_CONFIG.substitute(folder=folder, plain=plain, tls=tls, locations=locations))
-    # The way nginx hands its sockets to a new binary: it takes them instead of opening its own.
+    # nginx hands its sockets to a new binary in this way: the binary uses them instead of opening new sockets.
     inherited = "".join(f"{listener.fileno()};" for listener in listeners)
     return [str(_NGINX), "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(config)], {"NGINX": inherited}
 

@@ -1,13 +1,13 @@
-"""Does anything grow? Some hundred thousand calls of one client in one process, with faults, in Python's dev mode.
+"""Checks for leaks: some hundred thousand calls of one client in one process, with faults, in Python's dev mode.
 
-A sandbox in a process of its own fails in every way that it knows. Calls succeed, are retried, rejected, cancelled and
-cut short by deadlines. Between two portions, when nothing is in flight, memory, objects, tasks, threads and descriptors
-are counted; the first portions, which fill pools and caches, do not count. A growth, a warning or an error that nobody
-has seen ends the program with 1 and a line that says what it was.
+A sandbox in a separate process injects every fault. Calls succeed, are retried, rejected, cancelled and cut short by
+deadlines. Between two portions, when no call is in flight, the program counts memory, objects, tasks, threads and
+descriptors. The first portions fill pools and caches, and do not count. A growth, a warning or an unhandled error makes
+the program exit with 1 and a line with the reason.
 
     python -X dev -m benchmarks.soak                                 # 200,000 calls: half an hour
     python -X dev -m benchmarks.soak --calls 20000
-    python -X dev -m benchmarks.soak --calls 20000 --leak tasks      # a control: it has to fail
+    python -X dev -m benchmarks.soak --calls 20000 --leak tasks      # a control: it must fail
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ FAULTS = (
 
 
 class Sample(NamedTuple):
-    """What there is when nothing is in flight."""
+    """The counts when no call is in flight."""
 
     memory: int
-    """Kilobytes that the process has in memory."""
+    """The memory of the process in kilobytes."""
     objects: int
-    """Objects that the garbage collector knows."""
+    """The number of objects that the garbage collector tracks."""
     tasks: int
     threads: int
     descriptors: int
 
 
-#: How much more there may be at the end than at the beginning: as a share, and besides. A leak of one object in ten
-#: calls, of one descriptor in ten thousand, is more.
+#: The allowed growth from the beginning to the end: a share, and an additional number. A leak of one object per ten
+#: calls, or one descriptor per ten thousand, exceeds it.
 ALLOWED = {
     "memory": (0.05, 2_048),
     "objects": (0.005, 500),
     "tasks": (0.0, 0),
     "threads": (0.0, 0),
-    "descriptors": (0.0, 12),  # Of the pool: a fault closes a connection, and a later call opens one.
+    "descriptors": (0.0, 12),  # Of the pool: faults close connections, and later calls open new connections.
 }
 
 
 def growth(samples: Sequence[Sample]) -> list[str]:
-    """Return what has grown from the first third of *samples* to the last, in words."""
+    """Return sentences about the growth from the first third of *samples* to the last."""
     third = len(samples) // 3
     grown = []
     for name, (share, besides) in ALLOWED.items():
@@ -88,7 +88,7 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 
 
 def count() -> Sample:
-    """Count what there is now."""
+    """Return the current counts."""
     gc.collect()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     memory = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
@@ -107,7 +107,7 @@ class Soak:
     Args:
         client: The client.
         seed: Makes the choice of calls repeatable.
-        leak: What is leaked on purpose.
+        leak: The kind of leak to make on purpose.
     """
 
     def __init__(self, client: PaymentsClient, seed: int, leak: str) -> None:
@@ -120,7 +120,7 @@ class Soak:
         self._orders = ["ORD" + "0" * 26]
 
     def _chance(self) -> float:
-        """Return the next number of a sequence that is the same again: from 0 up to 1."""
+        """Return the next number from 0 to 1 of a repeatable sequence."""
         self._drawn += 1
         return zlib.crc32(b"%d" % self._drawn) / 2**32
 
@@ -128,7 +128,7 @@ class Soak:
         return self._orders[int(self._chance() * len(self._orders))]
 
     async def portion(self, calls: int) -> None:
-        """Make *calls* calls, some at a time, and return when none is in flight."""
+        """Make *calls* calls, several at a time, and return when all have ended."""
         remaining = iter(range(calls))
 
         async def work() -> None:
@@ -138,7 +138,7 @@ class Soak:
         async with asyncio.TaskGroup() as workers:
             for _ in range(CONCURRENCY):
                 workers.create_task(work())
-        await asyncio.sleep(0.1)  # For connections to be closed by the other side as well.
+        await asyncio.sleep(0.1)  # The other side also closes its connections now.
 
     async def _call(self) -> None:
         if self._leak and self._chance() < 0.01:
@@ -191,7 +191,7 @@ class Soak:
 
 
 async def soak(calls: int, seed: int, leak: str) -> list[str]:
-    """Make the calls, print a line for each portion, and return what is wrong."""
+    """Make the calls, print a line for each portion, and return the problems."""
     unseen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(str(context["message"])))
     sys.unraisablehook = lambda raised: unseen.append(repr(raised.exc_value))
@@ -215,7 +215,7 @@ async def soak(calls: int, seed: int, leak: str) -> list[str]:
                 print(f"{calls_made:>9,} calls  {seconds:6.0f} s  {samples[-1]}", flush=True)
         gc.collect()
     print(dict(work.outcomes.most_common()))
-    await server.communicate(b"")  # With that its stdin is closed, and it ends.
+    await server.communicate(b"")  # This closes its stdin, and the process ends.
     return [*growth(samples[WARM:]), *{str(warning.message) for warning in warned}, *dict.fromkeys(unseen)]
 
 
@@ -230,7 +230,7 @@ async def serve() -> None:
 
 
 def main() -> int:
-    """Soak, and return the exit code."""
+    """Run the program, and return the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--calls", type=int, default=200_000)
     options.add_argument("--seed", type=int, default=1)
@@ -242,7 +242,7 @@ def main() -> int:
         return 0
     if not sys.flags.dev_mode:
         options.error("it needs Python's dev mode: python -X dev -m benchmarks.soak")
-    # What the client logs of its retries, and dev mode of slow callbacks on a loaded machine, is no failure.
+    # Logged retries are normal, and so are slow callbacks in dev mode on a loaded machine.
     logging.disable(logging.WARNING)
     problems = asyncio.run(soak(arguments.calls, arguments.seed, arguments.leak))
     print("\n".join(problems) or "nothing grew, and nothing was warned of")

@@ -1,4 +1,4 @@
-"""Results as Markdown."""
+"""Writes results as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.harness import Result, Row, matching, median, ratio, spread
 
-#: How a metric is headed, and how many decimals it has.
+#: The heading and the number of decimals of a metric.
 METRICS: Mapping[str, tuple[str, int]] = {
     "cpu_us": ("CPU, µs", 1),
     "wall_us": ("time, µs", 1),
@@ -54,7 +54,7 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "loud": ("windows falsely not whole", 0),
     "lossy_naive_runs": ("runs in which a plain walk loses rows", 0),
 }
-#: Metrics that are shown in another form.
+#: Metrics with another form in tables.
 _HIDDEN = {"wall_us", "server_us", "load"}
 
 
@@ -67,7 +67,7 @@ def page(result: Result) -> str:
 
 
 def about(result: Result) -> str:
-    """Return one paragraph: when and on what the numbers were taken."""
+    """Return a paragraph with the date and the machine of the numbers."""
     machine = result.machine
     packages = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     load = f"load {machine['load']} at the end; " if machine.get("load") else ""
@@ -81,7 +81,7 @@ def about(result: Result) -> str:
 
 
 def table(result: Result) -> str:
-    """Return one line per row, with its ratio to the baseline within the same conditions."""
+    """Return one line per row, with its ratio to the baseline under the same conditions."""
     if not result.rows:
         return "(nothing was measured)"
     names = list(dict.fromkeys(name for row in result.rows for name in row.key))
@@ -102,7 +102,7 @@ def table(result: Result) -> str:
     return "\n".join(lines)
 
 
-#: Columns that are made of several metrics, or are not shown with their quartiles: what they need, and how they read.
+#: Columns of several metrics, or without quartiles: their metrics, and their format.
 _FURTHER: Mapping[str, tuple[set[str], Callable[[Mapping[str, Sequence[float]]], str]]] = {
     "calls/s": ({"wall_us"}, lambda samples: f"{1e6 / median(samples['wall_us']):,.0f}"),
     "server busy": (
@@ -151,7 +151,7 @@ def _under(result: Result, across: Sequence[str], column: Sequence[str | int]) -
 
 
 def cell(row: Row, result: Result, metric: str) -> str:
-    """Return the median of *metric*, and in brackets its ratio to the baseline, if there is one."""
+    """Return the median of *metric*, and its ratio to the baseline, if any, in brackets."""
     value = f"{median(row.samples[metric]):,.{METRICS.get(metric, ('', 2))[1]}f}"
     base = matching(result.rows, {**row.key, **result.baseline}) if result.baseline else []
     return f"{value} ({ratio(row, base[0], metric):.2f})" if base else value

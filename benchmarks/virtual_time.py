@@ -1,4 +1,4 @@
-"""An event loop on which waiting costs nothing: what a walk waits for is measured, however busy the machine is."""
+"""An event loop of virtual time: it measures the waits of a walk, independent of the load of the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Has time pass where it would wait for a timer."""
+    """Advances the time instead of waiting for a timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,20 +30,20 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time is what was slept, and nothing else."""
+    """An event loop whose time advances only by sleeping."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
 
     def time(self) -> float:
-        """Return the seconds that were slept."""
+        """Return the slept seconds."""
         return self._virtual.time
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[[], T]
     ) -> asyncio.Future[T]:
-        """Call *func* at once: while a thread works, time would pass."""
+        """Call *func* immediately: time would pass while a thread works."""
         del executor
         future: asyncio.Future[T] = self.create_future()
         future.set_result(func())

@@ -1,11 +1,10 @@
-"""The clients that are measured, one module each, all with the same three names.
+"""The measured clients: one module each, all with the same three names.
 
-- ``NAME``: how it is called in results.
+- ``NAME``: the name in results.
 - ``connect(target)``: an asynchronous context manager that sets the client up, yields its :class:`Calls`, closes it.
 - ``NOTES``: what a reader must know about the comparison; may be empty.
 
-A module imports its library at the top: one that is not installed takes its module out of the race, and the result
-says so.
+A module imports its library at the top. A module without its library is left out, and the result says so.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class Target(Struct, frozen=True):
     authority: str = ""
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs, or ``None`` without it."""
+        """Return the TLS context, or ``None`` without TLS."""
         return ssl.create_default_context(cafile=self.authority) if self.authority else None
 
 
 class Calls(NamedTuple):
-    """One call of each kind. What it returns is the typed response."""
+    """One call of each kind. Each returns the typed response."""
 
     get: Callable[[], Awaitable[object]]
     post: Callable[[], Awaitable[object]]
@@ -50,12 +49,12 @@ class Contestant(Protocol):
     NOTES: str
 
     def connect(self, target: Target) -> AbstractAsyncContextManager[Calls]:
-        """Set the client up."""
+        """Set up the client."""
         ...
 
 
 BASELINE = "bare aiohttp"
-#: From the least that a call can cost to the whole of it: on the fast transport, and on the default one.
+#: From the lowest possible cost of a call to the whole call, on the fast and on the default transport.
 PARTS = ("floor", "http11, no engine", "paymentsdk, http11", "aiohttp by hand", "aiohttp, no engine", "paymentsdk")
 _MODULES = (
     "bare_aiohttp",
@@ -81,7 +80,7 @@ _MODULES = (
 
 
 def contestants() -> tuple[list[Contestant], list[str]]:
-    """Return the contestants that can run here, and a note for each that cannot."""
+    """Return the contestants that can run here, and a note for each of the others."""
     available: list[Contestant] = []
     missing: list[str] = []
     for name in _MODULES:

@@ -1,4 +1,4 @@
-"""The default transport without the engine: what of a call is its share."""
+"""The default transport without the engine: its share of a call."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ NOTES = "aiohttp, no engine and http11, no engine: the transports with the same 
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, AiohttpTransport(ssl=target.context() or True))

@@ -1,4 +1,4 @@
-"""aiohttp's connector and parser by hand, without its session: what the fast transport is like, without its checks."""
+"""aiohttp's connector and parser without its session: like the fast transport, but without its checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTES = (
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     url = URL(target.base_url)

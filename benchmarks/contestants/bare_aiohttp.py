@@ -1,4 +1,4 @@
-"""aiohttp as an expert tunes it by hand: the baseline."""
+"""aiohttp tuned by hand: the baseline."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NOTES = (
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, ClientSession)
 
 
 @asynccontextmanager
 async def calls(target: Target, open_session: Callable[..., ClientSession]) -> AsyncIterator[Calls]:
-    """Make calls on a session that *open_session* opens."""
+    """Make calls on a session of *open_session*."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     reading, writing = payloads.READING, payloads.WRITING

@@ -1,4 +1,4 @@
-"""httpx tuned by hand: the floor of every client that is built on it."""
+"""httpx tuned by hand: the lower bound of every client on httpx."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NOTES = "bare httpx: bytes body, prebuilt decoder, no bound on connections"
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, httpx)
 
 
 @asynccontextmanager
 async def calls(target: Target, library: ModuleType) -> AsyncIterator[Calls]:
-    """Make calls with *library*, which is httpx or goes by its names."""
+    """Make calls with *library*: httpx, or a library with the same names."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     reading, writing = payloads.READING, payloads.WRITING

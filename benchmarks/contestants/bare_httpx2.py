@@ -1,4 +1,4 @@
-"""httpx2, which goes by the names of httpx."""
+"""httpx2, which has the same names as httpx."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ NOTES = ""
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, httpx2)

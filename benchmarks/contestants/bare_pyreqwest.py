@@ -19,7 +19,7 @@ NOTES = "bare pyreqwest: bytes body, prebuilt decoder; the CPU time of its threa
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     reading, writing = payloads.READING, payloads.WRITING

@@ -20,7 +20,7 @@ NOTES = "bare wreq: bytes body, prebuilt decoder; the CPU time of its threads is
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     reading, writing = payloads.READING, payloads.WRITING

@@ -1,4 +1,4 @@
-"""aiohttp without its timer: the best fair baseline, since our deadline is paid for in the engine."""
+"""aiohttp without its timer: the fairest baseline, since the engine has the cost of the deadline."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ NOTES = "aiohttp, no timer: bare aiohttp without its timeout; the best fair base
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, partial(ClientSession, timeout=ClientTimeout(total=None)))

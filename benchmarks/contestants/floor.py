@@ -1,7 +1,7 @@
-"""The floor: an asyncio.Protocol that knows nothing but this one server.
+"""The lower bound: an asyncio.Protocol for only this server.
 
-No client that a service could use gets below it: it sends prebuilt bytes, trusts the framing, and has no timeout, no
-bound, no error handling.
+No usable client can cost less. It sends prebuilt bytes and trusts the framing, without timeouts, limits or error
+handling.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Connection(asyncio.Protocol):
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     address = urlsplit(target.base_url)

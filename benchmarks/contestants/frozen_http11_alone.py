@@ -1,4 +1,4 @@
-"""The fast transport of version 0.2 without an engine: what the price of a safe call is held against."""
+"""The fast transport of version 0.2 without an engine: the comparison for the cost of a safe call."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ NOTES = ""
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return http11_alone.calls(target, Http11Transport(ssl=target.context() or True))

@@ -1,4 +1,4 @@
-"""The fast transport without the engine: what of a call is its share."""
+"""The fast transport without the engine: its share of a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTES = ""
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, Http11Transport(ssl=target.context() or True))
 
 

@@ -1,4 +1,4 @@
-"""aiohttp as most services use it: what a team writes in an afternoon."""
+"""aiohttp as most services use it: the code of an afternoon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTES = (
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     ids = payloads.order_ids()
     request = payloads.order_request()
     base = target.base_url

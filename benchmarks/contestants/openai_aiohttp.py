@@ -1,4 +1,4 @@
-"""openai-python with its aiohttp extra, asked for a chat completion."""
+"""openai-python with its aiohttp extra; requests a chat completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTES = ""
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, DefaultAioHttpClient)
 
 

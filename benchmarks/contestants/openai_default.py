@@ -1,4 +1,4 @@
-"""openai-python with its default HTTP client, asked for a chat completion."""
+"""openai-python with its default HTTP client; requests a chat completion."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOTES = (
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     return calls(target, DefaultAsyncHttpxClient)
 
 
 @asynccontextmanager
 async def calls(target: Target, http_client: type[DefaultAsyncHttpxClient]) -> AsyncIterator[Calls]:
-    """Ask for chat completions through a client of the type *http_client*."""
+    """Request chat completions through a client of the type *http_client*."""
     ids = payloads.peer_ids("chatcmpl-")
     context = target.context()
     transport = http_client(verify=context) if context else http_client()

@@ -1,4 +1,4 @@
-"""paymentsdk as its documents show it, with its default settings."""
+"""paymentsdk as in its documentation, with default settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTES = ""
 
 
 def calls(client: PaymentsClient) -> Calls:
-    """Return both calls, as a program makes them."""
+    """Return both calls of a usual program."""
     ids = payloads.order_ids()
     request = payloads.order_request()
     orders = client.orders
@@ -31,7 +31,7 @@ def calls(client: PaymentsClient) -> Calls:
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     context = target.context()
     transport = AiohttpTransport(ssl=context) if context else None
     async with PaymentsClient(payloads.TOKEN, base_url=target.base_url, transport=transport) as client:

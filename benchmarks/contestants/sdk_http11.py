@@ -16,7 +16,7 @@ NOTES = ""
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     transport = Http11Transport(ssl=target.context() or True)
     async with PaymentsClient(payloads.TOKEN, base_url=target.base_url, transport=transport) as client:
         yield calls(client)

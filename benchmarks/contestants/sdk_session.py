@@ -1,4 +1,4 @@
-"""paymentsdk on a session of aiohttp that a program has anyway."""
+"""paymentsdk on a program's own aiohttp session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTES = (
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     connector = TCPConnector(limit=0, ssl=target.context() or True)
     async with (
         ClientSession(connector=connector) as session,

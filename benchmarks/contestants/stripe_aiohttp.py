@@ -1,4 +1,4 @@
-"""stripe-python over aiohttp, asked for a payment intent."""
+"""stripe-python over aiohttp; requests a payment intent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ NOTES = "stripe: `v1.payment_intents` of stripe-python, its own defaults, a resp
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     context = target.context()
     return calls(target, AIOHTTPClient(connector=aiohttp.TCPConnector(ssl=context)) if context else AIOHTTPClient())

@@ -1,4 +1,4 @@
-"""stripe-python over httpx, its default, asked for a payment intent."""
+"""stripe-python over httpx, its default; requests a payment intent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOTES = ""
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set the client up."""
+    """Set up the client."""
     if not target.authority:
         return calls(target, stripe.HTTPXClient())
     before = stripe.ca_bundle_path
-    stripe.ca_bundle_path = target.authority  # Its only switch; read when the client is made.
+    stripe.ca_bundle_path = target.authority  # Its only switch; stripe reads it when the client is created.
     try:
         return calls(target, stripe.HTTPXClient())
     finally:
@@ -29,7 +29,7 @@ def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
 
 @asynccontextmanager
 async def calls(target: Target, http_client: stripe.HTTPClient) -> AsyncIterator[Calls]:
-    """Ask for payment intents through *http_client*."""
+    """Request payment intents through *http_client*."""
     ids = payloads.peer_ids("pi_")
     client = stripe.StripeClient(
         "sk_test_4eC39HqLyjWDarjtT1zdp7dc", base_addresses={"api": target.base_url}, http_client=http_client
