@@ -19,14 +19,14 @@ nox.options.error_on_missing_interpreters = False
 
 
 def install(session: nox.Session, group: str, *, package: str = ".[all]") -> None:
-    """Install what *group* names, and the package: the tree, unless *package* is something else."""
+    """Install the dependencies of *group*, and *package*, by default the tree."""
     tree = ["-e"] if package.startswith(".") else []
     session.install(*tree, package, *nox.project.dependency_groups(PYPROJECT, group))
 
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the suite on every Python that is here, with the coverage gate."""
+    """Run the suite on every installed Python, with the coverage gate."""
     install(session, "test")
     session.run("pytest", "-n", "2", "--cov", *session.posargs)
 
@@ -35,14 +35,14 @@ def tests(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """Run the suite with the oldest dependencies that pyproject.toml allows.
 
-    All of it with those of the extras, which most tests stand on, then the tests of the client with those of the core.
+    First all tests with the oldest extras, which most tests need, then the tests of the client with the oldest core.
     """
     core, extras = PYPROJECT["project"]["dependencies"], PYPROJECT["project"]["optional-dependencies"].values()
     bounds = [*core, *(bound for extra in extras for bound in extra if ">=" in bound)]
-    # Its parts are of one release.
+    # All its parts must have the same release.
     bounds += [one for one in nox.project.dependency_groups(PYPROJECT, "test") if one.startswith("opentelemetry")]
     latest = {bound.partition(">=")[0]: bound for bound in bounds}
-    del latest["yarl"]  # The aiohttp of the sandbox asks for a later one.
+    del latest["yarl"]  # The sandbox's aiohttp needs a later version.
     install(session, "test")
     session.install(*pinned(latest.values()))
     session.run("pytest", "-n", "2", *session.posargs)
@@ -66,7 +66,7 @@ def turkish(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[0])
 def canary(session: nox.Session) -> None:
-    """Run the suite with the pre-releases of the core dependencies: what breaks tomorrow."""
+    """Run the suite with the pre-releases of the core dependencies."""
     install(session, "test")
     session.install("--pre", "--upgrade", *PYPROJECT["project"]["dependencies"])
     session.run("pytest", "-n", "2", *session.posargs)
@@ -82,7 +82,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of the package as it is written, and as a user sees it."""
+    """Check the types inside the package, and the types of its public names."""
     install(session, "types")
     session.run("mypy")
     session.run("pyright")
@@ -91,7 +91,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def floors(session: nox.Session) -> None:
-    """Check that every file imports only from the floors below it."""
+    """Check that every file imports only from the layers below it."""
     install(session, "test")
     session.run("lint-imports", "--no-cache")
     session.run("pytest", "tests/test_floors.py")
@@ -99,7 +99,7 @@ def floors(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into site/, offline and strictly, look at what was built, and run README.md and the pages."""
+    """Build the site into site/, offline and strictly, check it, and run README.md and the pages."""
     install(session, "docs")
     session.run("python", "-m", "zensical", "build", "--clean", "--strict")
     session.run("pytest", "tests/docs", *session.posargs)
@@ -107,7 +107,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def material(session: nox.Session) -> None:
-    """Build the same mkdocs.yml with mkdocs-material. It gates nothing: mkdocs notes what it finds broken."""
+    """Build the same mkdocs.yml with mkdocs-material. It is no gate: mkdocs only prints problems."""
     install(session, "site")
     session.install("mkdocs-literate-nav", "mkdocs-material")
     session.run("python", "-m", "mkdocs", "build", "--clean", "--site-dir", session.create_tmp(), *session.posargs)
@@ -115,7 +115,7 @@ def material(session: nox.Session) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Build the release, and run the main job and the suite with the wheel, where the tree cannot be imported."""
+    """Build the release, and run the main job and the suite with the wheel, outside the tree."""
     session.install("build")
     work = Path(session.virtualenv.location, "release")
     shutil.rmtree(work, ignore_errors=True)
@@ -134,7 +134,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def pyz(session: nox.Session) -> None:
-    """Build dist/paymentsdk.pyz, a single file with the sandbox: for this Python and this kind of machine."""
+    """Build dist/paymentsdk.pyz, a single file with the sandbox, for this Python and this kind of machine."""
     session.install("shiv")
     options = ("--reproducible", "--console-script", "paymentsdk", "--output-file", "dist/paymentsdk.pyz")
     Path("dist").mkdir(exist_ok=True)
@@ -144,14 +144,14 @@ def pyz(session: nox.Session) -> None:
 
 @nox.session
 def compatibility(session: nox.Session) -> None:
-    """Compare the public signatures with those of the last version, in the history of this repository."""
+    """Compare the public signatures with the last version, from the history of this repository."""
     install(session, "docs")
     session.run("python", "-m", "tests.compatibility")
 
 
 @nox.session
 def sbom(session: nox.Session) -> None:
-    """List what a user installs, with all extras, as a CycloneDX document: dist/sbom.json."""
+    """Write dist/sbom.json, a CycloneDX document of all packages that a user installs, with all extras."""
     session.install("cyclonedx-bom")
     installed = Path(session.create_tmp(), "installed")
     session.run("python", "-m", "venv", "--clear", str(installed))
@@ -163,7 +163,7 @@ def sbom(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Change the package in one place after the other: does a test notice? The lines that differ from `main`, at first.
+    """Change the package in one place at a time, and check that a test fails. The default is all changes since `main`.
 
     `nox -s mutants -- paymentsdk/_call/retry.py` tries a file, or a folder; `--help` says more.
     """
@@ -173,7 +173,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Pin and hash what the gate installs, for every Python and system, in tests/requirements.txt."""
+    """Pin and hash the packages of the gate, for every Python and system, in tests/requirements.txt."""
     session.install("uv")
     session.run(
         *("uv", "pip", "compile", "-q", "pyproject.toml", "--all-extras", "--group", "gate"),
@@ -191,27 +191,27 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def instructions(session: nox.Session) -> None:
-    """Count the instructions of a call with valgrind; fail where they are more than 3 % above the kept ones."""
+    """Count the instructions of a call with valgrind; fail if a count is more than 3 % above the kept count."""
     install(session, "bench")
     session.run("python", "-m", "benchmarks.instructions", *(session.posargs or ["--check"]))
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Send whatever the OpenAPI document allows, and what it does not, to a sandbox: about a minute.
+    """Send valid and invalid requests for the OpenAPI document to a sandbox, for about a minute.
 
     `nox -s fuzz -- --max-examples 1000` searches further; `--seed` repeats a run.
     """
     install(session, "sandbox-fuzz")
     here = Path("tests/sandbox_openapi").resolve()
     config, hooks = str(here / "schemathesis.toml"), str(here / "hooks.py")
-    # The contract gives two statuses for a preference without a valid token; a document can say 401 alone.
+    # The contract gives two statuses for a preference without a valid token; the document can only say 401.
     options = ["--port", "0", "--json", "--policy", "denied_preference_status=401"]
     command = [f"{session.bin}/paymentsdk", "sandbox", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sandbox:
         try:
             platform = json.loads(sandbox.stdout.readline())
-            # It keeps a cache where it runs.
+            # It keeps a cache in the working directory.
             session.chdir(session.create_tmp())
             session.run(
                 *("st", "--config-file", config, "run", f"{platform['base_url']}/openapi.json"),

@@ -1,4 +1,4 @@
-"""Compares public signatures with those of the last version: a break has to be on the page about the upgrade.
+"""Compares public signatures with the last version. The page about the upgrade must name every break.
 
 ::
 
@@ -16,16 +16,16 @@ from pathlib import Path
 
 import griffe
 
-#: The last commit of the last version, and the page that tells what has changed since.
+#: The last commit of the last version, and the page about the changes since.
 LAST = "b9ffe9973136"
 PAGE = Path("docs/how-to/upgrade-to-0.2.md")
 
 
 def breaks() -> dict[str, str]:
-    """Return what a program that used the last version may trip over, by the public path."""
+    """Return the breaks for programs that use the last version, by public path."""
     if subprocess.run(["git", "cat-file", "-e", f"{LAST}^{{commit}}"], capture_output=True, check=False).returncode:
         sys.exit(f"The last version, commit {LAST}, is not in this copy: fetch the history, `git fetch --unshallow`.")
-    # Names of other packages, and what was private, cannot be resolved: they are no concern of this.
+    # griffe cannot resolve names of other packages and private names. They do not matter here.
     logging.getLogger("griffe").setLevel(logging.CRITICAL)
     before = griffe.load_git("paymentsdk", ref=LAST, resolve_aliases=True, resolve_external=False)
     now = griffe.load("paymentsdk", search_paths=["."], resolve_aliases=True, resolve_external=False)
@@ -38,7 +38,7 @@ def breaks() -> dict[str, str]:
 
 
 def is_name_of_rest(breakage: griffe.Breakage) -> bool:
-    """Whether `*rest` has another name and nothing more: nobody can pass it by name."""
+    """Return whether the only change is the name of `*rest`, which no caller passes by name."""
     variadic = griffe.ParameterKind.var_positional
     old, obj = breakage.old_value, breakage.obj
     gone = isinstance(old, griffe.Parameter) and old.kind is variadic
@@ -46,7 +46,7 @@ def is_name_of_rest(breakage: griffe.Breakage) -> bool:
 
 
 def untold() -> dict[str, str]:
-    """Return those that the page does not name: themselves, their class, or for a module what was in it."""
+    """Return the breaks that the page does not name, neither themselves nor their class or module."""
     page = PAGE.read_text(encoding="utf-8")
 
     def in_table(path: str) -> bool:

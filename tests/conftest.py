@@ -1,11 +1,11 @@
-"""What holds for every test: reproducible examples, nothing left behind, waiting, and the controls of its defences.
+"""Rules for every test: reproducible examples, no leaks, waiting with a deadline, and controls.
 
-A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: as it stands, and once more with
-that name replaced. The second run has to end in a failed assertion, or else the test proves nothing about the defence.
-A replacement that does not take what the name takes would fail for that alone: it is an error.
+A test marked ``@pytest.mark.control("package.module.name", replacement)`` runs twice: unchanged, and with the name
+replaced. An assertion must fail in the second run, or else the test proves nothing about the replaced code. A
+replacement with other parameters would fail for this reason alone: it is an error.
 
-Names are looked up when the control runs: one that has been renamed fails its control, and no other test. A
-replacement that needs the original, or another private name, is made then too:
+Names are looked up when the control runs, so a renamed name fails only its control. A replacement that needs the
+original or another private name is created at the same time:
 ``@pytest.mark.control("package.module.name", around=lambda original: ...)``.
 """
 
@@ -33,40 +33,40 @@ import pytest
 if TYPE_CHECKING:
     from tests.postgres import Server
 
-# Where the environment forbids to cache bytecode, as that of a container may, each worker would compile all tests anew,
-# and each of the processes that tests start the whole package.
+# A container may forbid cached bytecode. Each worker would then compile all tests, and each process that a test starts
+# would compile the whole package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-#: Memory that is used as a disk, and the bytes that have to be free there. Each commit that a database forces to a disk
-#: takes its time, and no file of a test outlives the machine.
+#: A disk in memory, and the bytes that must be free there. Forced commits to a real disk are slow, and no test needs
+#: its files later.
 MEMORY, ROOM = Path("/dev/shm"), 2**32
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
     os.environ.setdefault("TMPDIR", str(MEMORY))
-    tempfile.tempdir = None  # Whoever has asked before asks again.
+    tempfile.tempdir = None  # Forget the folder of earlier calls.
 
 #: The open descriptors of this process, on Linux and on macOS. Elsewhere sockets are not watched.
 DESCRIPTORS = Path("/dev/fd")
 #: A cancelled task needs one turn of the loop to end, and one for each task that it awaits.
 TURNS = 5
-#: Seconds that the other end of a connection, in a thread of its own, has to see that it was closed.
+#: Seconds for the other end of a connection, in another thread, to see that it was closed.
 GRACE = 1.0
-#: How the reasons of skips begin that are about what is not installed.
+#: The beginnings of reasons for skips because of missing installations.
 MISSING = ("needs ", "could not import ")
-#: Seconds after which `until` takes what it waits for as lost: many times what the slowest machine needs.
+#: Seconds after which `until` fails: many times the need of the slowest machine.
 PATIENCE = 30.0
-#: Turns of the loop in which whatever can go on within this process has gone on, and the seconds of a moment.
+#: Turns of the loop after which this process has no more work, and the seconds of the following pauses.
 MANY_TURNS, MOMENT = 500, 0.001
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Take Ctrl-C as a terminal would give it, and load the package's own plugin, now that coverage looks.
+    """Restore Ctrl-C, and load the package's plugin after coverage has started.
 
-    A shell has what it starts in the background ignore Ctrl-C, and what that starts too.
+    A shell makes its background processes, and their child processes, ignore Ctrl-C.
 
-    As an entry point it is imported before, and the package with it: no line that runs at import would be counted.
-    So pyproject.toml keeps the entry point out, and the plugin's own tests start pytest anew to see it work.
+    pytest imports an entry point, and so the package, before coverage starts: coverage would miss all lines that run at
+    import. So pyproject.toml disables the entry point here, and the tests of the plugin start a new pytest.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +76,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector what collection makes: it stays, however often somebody looks."""
+    """Hide the objects of the collection of tests from the garbage collector: they are never freed."""
     gc.disable()
     try:
         return (yield)
@@ -87,22 +87,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module", autouse=True)
 def old_objects() -> None:
-    """Spare it what the tests of other files have left, too: those that call it would pay for all of that."""
+    """Hide the leftovers of other test files, too: they would slow down tests that call the garbage collector."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    """Give all of it back: at the end an extension may look for what it has left."""
+    """Undo this: an extension may check for leaks at the end."""
     gc.unfreeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that is skipped for what is not installed, where PAYMENTSDK_TESTS_NEED_ALL is set.
+    """Fail a test that is skipped because of a missing installation, if PAYMENTSDK_TESTS_NEED_ALL is set.
 
-    Its reason is `needs ...`, or what `pytest.importorskip` says. The gate sets the variable: there, a browser that
-    could not be installed must not pass for tests that passed.
+    The reason of the skip is `needs ...`, or the text of `pytest.importorskip`. The gate sets the variable: a browser
+    that could not be installed there must not look like passed tests.
     """
     report = yield
     reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
@@ -115,8 +115,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 async def nothing_left_behind() -> AsyncIterator[None]:
     """Fail a test that leaves asyncio tasks or network sockets behind.
 
-    It is set up before the fixtures of the test and looks after they are gone. What fixtures of a wider scope hold
-    open is there before and after, and is no leak.
+    It starts before the fixtures of the test, and checks after they have ended. Fixtures of a wider scope are open
+    before and after, so they do not count as leaks.
     """
     tasks, sockets = asyncio.all_tasks(), network_sockets()
     yield
@@ -127,14 +127,14 @@ async def nothing_left_behind() -> AsyncIterator[None]:
 
 
 async def new_tasks(before: set[asyncio.Task[object]]) -> set[asyncio.Task[object]]:
-    """Return the tasks that run now and are not in *before*."""
+    """Return the running tasks that are not in *before*."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
     return asyncio.all_tasks() - before - {asyncio.current_task()}
 
 
 async def new_sockets(before: dict[int, str]) -> list[str]:
-    """Return the ends of the sockets that are open now, stay open, and are not in *before*."""
+    """Return the ends of sockets that are not in *before* and stay open."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GRACE
     while opened := [ends for inode, ends in network_sockets().items() if inode not in before]:
@@ -145,7 +145,7 @@ async def new_sockets(before: dict[int, str]) -> list[str]:
 
 
 def network_sockets() -> dict[int, str]:
-    """Return the network sockets that this process has open: the inode of each, and its two ends."""
+    """Return the open network sockets of this process: the inode of each, and its two ends."""
     sockets = {}
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         try:
@@ -160,7 +160,7 @@ def network_sockets() -> dict[int, str]:
 
 
 def ends_of(connection: socket.socket) -> str:
-    """Return both ends of *connection*, as far as it has them."""
+    """Return the ends of *connection*, as far as they exist."""
     here = connection.getsockname()[:2]
     try:
         return f"{here} <-> {connection.getpeername()[:2]}"
@@ -173,19 +173,19 @@ def ends_of(connection: socket.socket) -> str:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A PostgreSQL server that all tests of this process share; they are skipped on a machine without one."""
+    """A PostgreSQL server for all tests of this process, which are skipped on a machine without PostgreSQL."""
     from tests import postgres
 
     if postgres.BIN is None or find_spec("psycopg") is None:
         pytest.skip("needs PostgreSQL and psycopg, which this machine does not have")
-    # Nothing here outlives the machine; a server that is killed loses nothing either way.
+    # A crash of the machine would lose data, but a killed server loses none.
     with postgres.running(fsync="off") as server:
         yield server
 
 
 @pytest.fixture
 async def dsn(postgres: Server) -> AsyncIterator[str]:
-    """The address of an empty schema on that server; the connections that nobody has to close are closed in the end."""
+    """The address of an empty schema on the server. Connections that tests need not close are closed at the end."""
     from paymentsdk._database import close_shared
 
     yield await postgres.new()
@@ -197,9 +197,9 @@ async def dsn(postgres: Server) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    """Let the others go on until something is true.
+    """Wait until a condition is true, or fail after `PATIENCE` seconds.
 
-    That is looked at in every turn of the loop; where many do not do, another process has to go on: it gets a moment.
+    It checks the condition in every turn of the loop. After many turns it pauses, so that other processes can run.
     """
 
     async def until(condition: Callable[[], object]) -> None:
@@ -227,9 +227,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import Phase, settings
 
-        # A failure must be the same for everybody, and a loaded machine is no reason to fail; controls fail each time,
-        # and to explain that would take longer than all the rest. To search further, and be told which lines matter:
-        # `pytest --hypothesis-profile=search`.
+        # Failures must be reproducible, and must not depend on the load. Explanations are off: controls always fail,
+        # and explaining them takes longer than all tests. `pytest --hypothesis-profile=search` searches further, and
+        # explains.
         phases = [phase for phase in Phase if phase is not Phase.explain]
         settings.register_profile("ci", derandomize=True, deadline=None, phases=phases)
         settings.register_profile("search", max_examples=5_000, deadline=None)
@@ -240,7 +240,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a marked test as it stands, and once without each of its defences."""
+    """Run a marked test unchanged, and once for each of its controls."""
     marks = list(metafunc.definition.iter_markers("control"))
     if marks:
         ids = ["as-it-stands", *("without-" + mark.args[0].removeprefix("paymentsdk.") for mark in marks)]
@@ -249,7 +249,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Take a defence away, if this run is a control, and say whether it is."""
+    """Replace the name if this run is a control, and return whether it is."""
     mark = getattr(request, "param", None)
     if mark is not None:
         name, *replacements = mark.args
@@ -264,7 +264,7 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def misfit(original: object, replacement: object) -> str:
-    """Return why *replacement* cannot be called as *original* is; nothing, unless both are plain functions."""
+    """Return why *replacement* cannot be called like *original*; empty if it can, or if one is not a plain function."""
     if not (inspect.isfunction(original) and inspect.isfunction(replacement)):
         return ""
     parameters = inspect.signature(original).parameters.values()
@@ -282,13 +282,13 @@ def misfit(original: object, replacement: object) -> str:
 
 @pytest.fixture
 def patience(request: pytest.FixtureRequest) -> float:
-    """Seconds to wait for what has to happen: as the test stands it does, on the slowest machine; in a control not."""
+    """Seconds to wait for an event: enough for the slowest machine, but short in a control, where it is missing."""
     return 0.3 if request.getfixturevalue("defence") else PATIENCE
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Turn the result of a control around."""
+    """Invert the result of a control."""
     mark = getattr(pyfuncitem, "callspec", None) and pyfuncitem.callspec.params.get("defence")
     if mark is None:
         return (yield)

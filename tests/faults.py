@@ -1,4 +1,4 @@
-"""The servers that misbehave, for the tests of transports: the package has them for its conformance suite."""
+"""The misbehaving servers of the conformance suite, for the tests of transports."""
 
 from paymentsdk.testing._fault_server import (
     FaultServer,

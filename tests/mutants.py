@@ -1,14 +1,14 @@
-"""Change the package in one place after the other, and look whether a test notices.
+"""Changes the package in one place at a time, and checks whether a test fails.
 
     python tests/mutants.py                                 the lines that differ from `main`
     python tests/mutants.py paymentsdk/_call/retry.py     files and folders
 
-The tests are collected once. They run once as they are, which shows who runs which line; then each mutant is tried in a
-fork of that process, with the tests that run its line, until one of them fails. Inside a function the mutated code
-takes the place of the original; elsewhere the fork imports the package anew.
+The tests are collected once. They run once unchanged, which shows the lines that each test runs. Then a fork of the
+process tries each mutant with the tests that run its line, until a test fails. Inside a function, the mutated code
+replaces the original. Elsewhere the fork imports the package again.
 
-A mutant that no test notices survives: the tests lack a rule, or the code has a part that nobody needs. Survivors that
-are accepted stand in mutants.txt, with the reason. The score is the share of the others that are noticed.
+A mutant survives if no test fails: the tests lack a rule, or the code has an unneeded part. mutants.txt lists accepted
+survivors with reasons. The score is the share of failing mutants among all others.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ACCEPTED = ROOT / "tests" / "mutants.txt"
-#: In percent.
+#: The lowest accepted score in percent.
 GOAL = 96
-#: The tests that try a part of the package; for any other part, all.
+#: The tests for a part of the package. All tests are for the other parts.
 TESTS = {
     "paymentsdk/_call": [
         *(
@@ -65,14 +65,14 @@ TESTS = {
     "paymentsdk/reconcile": ["reconcile"],
     "paymentsdk/cli": ["cli"],
 }
-#: A test may take so many times what it takes without a mutant, and so many seconds more.
+#: The time limit of a test: this multiple of its time without a mutant, plus these seconds.
 SLOWER, PATIENCE = 20, 10
-#: Seconds for any test, while nothing is mutated.
+#: Seconds for any test without a mutant.
 UNMUTATED = 900
-#: Seconds that the tests of one mutant may take together, as measured without any: on a line that all of them run, a
-#: survivor would keep the whole suite busy. Nobody knows which tests need a constant or a default: those get more.
+#: Seconds for all tests of one mutant, as measured without a mutant: all tests may run the line of a survivor.
+#: Constants and defaults get more time, since the tests that need them are unknown.
 LONGEST, LONGEST_ELSEWHERE = 20.0, 40.0
-#: Without rewritten assertions, the loader of pytest leaves the package alone, and a mutated file can be imported.
+#: Without rewritten assertions, the loader of pytest ignores the package, and a mutated file can be imported.
 OPTIONS = [
     *("-q", "-s", "--assert=plain", "-p", "no:cacheprovider", "-o", "timeout=0"),
     *("-o", "addopts=--import-mode=importlib -p pytester -p no:paymentsdk"),
@@ -91,18 +91,18 @@ SWAPS = dict(
 )
 DELETED = ast.Assign | ast.AugAssign | ast.Delete | ast.Expr | ast.Raise
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-#: What runs neither in a call nor when the package is made, or is prose.
+#: Nodes that are never changed: imports and texts.
 LEFT_ALONE = ast.Import | ast.ImportFrom | ast.JoinedStr
 TYPES = ("annotation", "returns", "type_params", "bases", "decorator_list")
 
 
 class Site(NamedTuple):
-    """A place in a tree, and what is put there in its stead."""
+    """A place in a tree, and its replacement."""
 
     function: ast.AST | None
     """The outermost function around it."""
     name: str
-    """Of that function, or of the class."""
+    """The name of the function, or of the class."""
     statement: ast.stmt
     owner: ast.AST
     field: str
@@ -110,7 +110,7 @@ class Site(NamedTuple):
     new: ast.AST
 
     def swap(self) -> Site:
-        """Change the place; `swap` of what is returned changes it back."""
+        """Change the place, and return the site whose `swap` undoes the change."""
         values = getattr(self.owner, self.field)
         old = values if self.index is None else values[self.index]
         if self.index is None:
@@ -128,21 +128,21 @@ class Mutant(NamedTuple):
     line: int
     last_line: int
     function: tuple[str, int] | None
-    """The name and the first line of the function that holds it."""
+    """The name and the first line of the function around the place."""
     around: range
-    """The lines of that function."""
+    """The lines of the function."""
     name: str
-    """What it is called in mutants.txt: without line numbers, which change all the time."""
+    """The name in mutants.txt, without line numbers, which change often."""
 
 
 def changed(node: ast.AST, field: str) -> ast.AST | None:
-    """Return what is put in the place of *node*; `None` to leave it as it is."""
+    """Return the replacement of *node*; `None` if *node* stays unchanged."""
     match node:
         case ast.Constant(value=bool()):
             return ast.Constant(not node.value)
         case ast.Constant(value=int() | float()):
             return ast.Constant(node.value + 1)
-        case ast.Constant(value=str()) if re.fullmatch(r"[\w./-]+", node.value):  # Others are prose.
+        case ast.Constant(value=str()) if re.fullmatch(r"[\w./-]+", node.value):  # Other texts are prose.
             return ast.Constant(node.value + "X")
         case ast.UnaryOp(op=ast.Not()):
             return node.operand
@@ -160,7 +160,7 @@ def changed(node: ast.AST, field: str) -> ast.AST | None:
 def sites(
     owner: ast.AST, statement: ast.stmt | None = None, function: ast.AST | None = None, name: str = ""
 ) -> Iterator[Site]:
-    """Yield the places below *owner* that are changed, always in the same order."""
+    """Yield the places to change below *owner*, always in the same order."""
     for field, value in ast.iter_fields(owner):
         if field in TYPES or (isinstance(owner, ast.ClassDef) and field == "keywords"):
             continue
@@ -169,7 +169,7 @@ def sites(
             if not isinstance(node, ast.AST) or isinstance(node, LEFT_ALONE) or is_idle(node):
                 continue
             if field == "args" and index == 0 and isinstance(owner, ast.Call) and ast.unparse(owner.func) == "cast":
-                continue  # A type, which only its checker reads.
+                continue  # Only type checkers read types.
             within = node if isinstance(node, ast.stmt) else statement
             if (new := changed(node, field)) is not None and within is not None:
                 yield Site(inside, name, within, owner, field, index, new)
@@ -178,7 +178,7 @@ def sites(
 
 
 def is_idle(node: ast.AST) -> bool:
-    """Whether *node* is a docstring, or for type checkers and readers alone."""
+    """Return whether *node* is only for readers or type checkers."""
     match node:
         case ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
@@ -196,7 +196,7 @@ def mutants_of(path: Path, lines: set[int] | None) -> Iterator[Mutant]:
     relative = str(path.relative_to(ROOT))
     for number, site in enumerate(sites(tree)):
         statement, function = site.statement, site.function
-        # Of a compound statement the lines until its body.
+        # For a compound statement, only the lines before its body.
         body = getattr(statement, "body", None) or getattr(statement, "cases", None)
         last = (statement.end_lineno or 0) if not body else max(statement.lineno, getattr(body[0], "lineno", 0) - 1)
         line = getattr(getattr(statement, site.field, None), "lineno", statement.lineno) if body else statement.lineno
@@ -216,14 +216,14 @@ def mutants_of(path: Path, lines: set[int] | None) -> Iterator[Mutant]:
 
 
 def mutated(mutant: Mutant) -> CodeType:
-    """Compile the file of *mutant*, with the change."""
+    """Compile the file of *mutant* with the change."""
     tree = ast.parse(Path(mutant.path).read_text())
     list(sites(tree))[mutant.site].swap()
     return compile(ast.fix_missing_locations(tree), mutant.path, "exec")
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield *code*, and all that is in it."""
+    """Yield *code* and all code objects in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -231,7 +231,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 class Trial:
-    """A plugin of pytest that tries mutants with the tests that were collected, in place of running those."""
+    """A plugin of pytest that tries mutants with the collected tests instead of running the tests."""
 
     def __init__(self, mutants: list[Mutant], jobs: int) -> None:
         self.mutants = mutants
@@ -241,13 +241,13 @@ class Trial:
         self.failed: set[str] = set()
         self.seconds: dict[str, float] = {}
         self.now: Path | None = None
-        """Where a fork that learns says which test it is at."""
+        """The file with the current test of a learning fork."""
         self.breadth: Counter[str] = Counter()
-        """How many lines of the files each test runs."""
+        """The number of lines of the files that each test runs."""
         self.runners: dict[str, dict[int, list[str]]] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Have the fork die of a test that hangs."""
+        """Make a hanging test kill the fork."""
         if self.now is None:
             allowed = int(SLOWER * self.seconds.get(nodeid, 6.0)) + PATIENCE
             begun = time.monotonic() - starved()
@@ -255,16 +255,16 @@ class Trial:
             def ring(*_: object) -> None:
                 if time.monotonic() - starved() - begun >= allowed:
                     os._exit(1)
-                signal.alarm(PATIENCE)  # It has hung for less: others had the machine.
+                signal.alarm(PATIENCE)  # Other processes had the machine, so the test has hung for a shorter time.
 
             signal.signal(signal.SIGALRM, ring)
             signal.alarm(allowed)
-        else:  # Nothing is mutated: on a busy machine any test may take long, and losing one fork loses its tests.
+        else:  # Without a mutant, any test may be slow on a busy machine, and a killed fork loses all its tests.
             self.now.write_text(nodeid)
             signal.alarm(UNMUTATED)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what fails."""
+        """Note the failing test."""
         if report.failed:
             self.failed.add(report.nodeid)
 
@@ -293,7 +293,7 @@ class Trial:
         return True
 
     def learn(self, items: list[pytest.Item]) -> None:
-        """Run *items* as they are, in forks: how long does each take, and which lines of the files does it run?"""
+        """Run *items* unchanged in forks, and learn the time and the lines of each."""
         files = {mutant.path for mutant in self.mutants}
         self.runners = {path: {} for path in files}
         parts = [items[number :: self.jobs] for number in range(self.jobs)]
@@ -305,7 +305,7 @@ class Trial:
             for pid, file in children.items():
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 if status or not file.exists():
-                    # Its tests would count for no mutant: nobody could tell a survivor from a test that was not run.
+                    # Without its tests, a survivor would look the same as a mutant whose test was not run.
                     at = file.with_suffix(".now").read_text()
                     pytest.exit(f"a fork that ran the tests without a mutant ended with {status} at {at}", returncode=3)
                 runners, seconds, failed = pickle.loads(file.read_bytes())
@@ -319,7 +319,7 @@ class Trial:
             print("left out, since it fails without any mutant:", test)
 
     def learn_part(self, items: list[pytest.Item], files: set[str], file: Path) -> NoReturn:
-        """Learn it of *items*, and write it to *file*."""
+        """Run *items*, and write their times and lines to *file*."""
         silence()
         self.now = file.with_suffix(".now")
         watch = coverage.Coverage(data_file=None, config_file=False, include=[*files])
@@ -327,7 +327,7 @@ class Trial:
         try:
             for item, following in pairwise([*items, None]):
                 watch.switch_context(item.nodeid)
-                begun = time.process_time()  # A machine that is busy otherwise makes no test a slow one.
+                begun = time.process_time()  # The load of the machine must not count as the time of a test.
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 self.seconds[item.nodeid] = time.process_time() - begun
             watch.stop()
@@ -336,13 +336,13 @@ class Trial:
         finally:
             if error := sys.exception():
                 self.now.write_text(f"{self.now.read_text()}: {error!r}")
-            os._exit(error is not None)  # To go on would remove the folder, which the other forks still need.
+            os._exit(error is not None)  # Continuing would remove the folder that the other forks still need.
 
     def chosen(self, mutant: Mutant, candidates: Collection[str]) -> list[str]:
-        """Return those of the *candidates* tests that there is time for.
+        """Return the tests of *candidates* for which there is time.
 
-        First those that run the statement of *mutant*, then those that run something of its function: some versions of
-        Python do not trace what a coroutine does after an error was thrown into it.
+        Tests that run the statement of *mutant* come first, then tests that run another line of its function: some
+        versions of Python do not trace a coroutine after an error was thrown into it.
         """
         runners = self.runners[mutant.path]
         lines = range(mutant.line, mutant.last_line + 1) if mutant.function else runners
@@ -355,9 +355,9 @@ class Trial:
         return [test for test, seconds in zip(chosen, spent, strict=True) if seconds < longest]
 
     def ranked(self, tests: Collection[str]) -> list[str]:
-        """Return *tests* with the one of each file that runs least else first, then the second of each.
+        """Sort *tests*: the most specific test of each file first, then the second of each file, and so on.
 
-        What is about the line fails of it: the quickest tests of a file are often about anything else.
+        The most specific test runs the fewest lines. The quickest tests of a file are often about something else.
         """
         by_file: Counter[str] = Counter()
         ranked = []
@@ -368,7 +368,7 @@ class Trial:
         return [test for _, test in sorted(ranked)]
 
     def try_one(self, mutant: Mutant, functions: Functions, items: list[pytest.Item]) -> NoReturn:
-        """Run *items* with *mutant*, in a fork that ends with 1 if one of them fails."""
+        """Run *items* with *mutant* in a fork that exits with 1 if a test fails."""
         silence()
         self.failed.clear()
         code = mutated(mutant)
@@ -376,7 +376,7 @@ class Trial:
             new = {place(nested): nested for nested in codes(code)}[mutant.path, *mutant.function]
             for function in functions[place(new)]:
                 function.__code__ = new
-        except (KeyError, TypeError, ValueError):  # It is in no function, or takes away what an inner function needs.
+        except (KeyError, TypeError, ValueError):  # Outside functions, or an inner function loses a name.
             self.import_anew(mutant, code)
             os._exit(
                 bool(items) and bool(pytest.main([*OPTIONS, "-x", *(item.nodeid for item in items)], plugins=[self]))
@@ -388,16 +388,16 @@ class Trial:
         os._exit(0)
 
     def import_anew(self, mutant: Mutant, code: CodeType) -> None:
-        """Forget the package and the tests, and have the next import of the file of *mutant* be of *code*."""
+        """Forget the package and the tests; the next import of the file of *mutant* then runs *code*."""
         for name in [name for name in sys.modules if name.partition(".")[0] in {"paymentsdk", "tests", "conftest"}]:
             del sys.modules[name]
         original = SourceFileLoader.get_code
         SourceFileLoader.get_code = lambda loader, name: code if loader.path == mutant.path else original(loader, name)
-        # Its tests are run, not tried.
+        # The tests of this file run; they are not mutated.
         self.pytest_runtestloop = None
 
     def reap(self, running: dict[int, Mutant]) -> None:
-        """Wait for a fork to end: no failure and no signal, and its mutant survives."""
+        """Wait for a fork to end. Without a failure and a signal, its mutant survives."""
         pid, status = os.wait()
         mutant = running.pop(pid)
         if status == 0 and mutant.name not in self.accepted:
@@ -406,26 +406,26 @@ class Trial:
 
 
 def place(code: CodeType) -> tuple[str, str, int]:
-    """Return what tells one function from all others."""
+    """Return the identity of a function."""
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 def starved() -> float:
-    """Return the seconds for which this process could have run while others did; 0 where nobody counts them."""
+    """Return the seconds that this process waited for a core; 0 if the system does not count them."""
     with contextlib.suppress(OSError):
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return 0.0
 
 
 def silence() -> None:
-    """Show nothing of what a fork does."""
+    """Hide the output of a fork."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
 
 
 def changed_lines(since: str) -> dict[Path, set[int]]:
-    """Return the lines of the package that differ from the revision *since*, or from where both began."""
+    """Return the lines of the package that differ from the common ancestor with the revision *since*."""
     command = ["git", "diff", "-U0", "--merge-base", since, "--", "paymentsdk/*.py"]
     lines_of: dict[Path, set[int]] = {}
     for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
@@ -437,7 +437,7 @@ def changed_lines(since: str) -> dict[Path, set[int]]:
 
 
 def main() -> int:
-    """Try the mutants that the command line asks for, and say which survive."""
+    """Try the mutants of the command line, and print the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=Path, help="files and folders; without, the lines that differ")
     parser.add_argument("--since", default="main", help="the revision from which they differ (%(default)s)")
@@ -461,7 +461,7 @@ def main() -> int:
     tests = options.tests or {f"tests/{test}": None for folder in folders for test in TESTS.get(folder, [""])}
     trial = Trial(mutants, options.jobs)
     begun, started = time.monotonic(), os.getpid()
-    # A fork that gets here has not tried its mutant, and one whose tests could not be collected notices nothing.
+    # A fork that gets here has not tried its mutant. A fork that could not collect its tests notices no change.
     if (ended := pytest.main([*OPTIONS, *tests], plugins=[trial])) or os.getpid() != started:
         print(f"the tests could not be run: pytest ended with {int(ended)}")
         return 3

@@ -1,4 +1,4 @@
-"""An observer of attempts alone."""
+"""An observer of attempts only."""
 
 from __future__ import annotations
 

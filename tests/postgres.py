@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's packages, and a wire to it that can be cut."""
+"""A PostgreSQL server of Debian's packages, and a proxy that can cut its connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-#: Where Debian has the programs of a server: not on the path, since several versions may be there.
+#: The folder of Debian's server programs. They are not on the path, since there may be several versions.
 _PROGRAMS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
 BIN = next((path for path in _PROGRAMS if (path / "initdb").exists()), None)
 
 
 class Server:
-    """A server of its own on a free port of this machine, which does not run as root."""
+    """A private server on a free port of this machine. It does not run as root."""
 
     def __init__(self, folder: Path, fsync: str) -> None:
         self._data = folder / "data"
@@ -32,7 +32,7 @@ class Server:
         self._run("initdb", "--username=test", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
 
     def start(self) -> None:
-        """Start it, and wait until it can be used."""
+        """Start the server, and wait until it is ready."""
         options = (
             f"-p {self.port} -c fsync={self._fsync} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' "
             "-c max_connections=200"
@@ -40,7 +40,7 @@ class Server:
         self._run("pg_ctl", "start", "--wait", f"--log={self._log}", f"--options={options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; `immediate` is a crash."""
+        """Stop the server; `immediate` is a crash."""
         self._run("pg_ctl", "stop", "--wait", f"--mode={mode}")
 
     def _run(self, program: str, *options: str) -> None:
@@ -54,7 +54,7 @@ class Server:
             raise RuntimeError(f"{program} failed: {process.stderr.decode()}{log[-2000:]}")
 
     def dsn(self, schema: str = "public") -> str:
-        """Return an address of it; what connects there makes its tables in *schema*."""
+        """Return an address of the server; clients with this address create their tables in *schema*."""
         return f"postgresql://test:secret-password@127.0.0.1:{self.port}/postgres?search_path={schema}"
 
     async def new(self) -> str:
@@ -69,13 +69,13 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
 
 def _user() -> dict[str, object]:
-    """Return as whom a server runs, for `subprocess`: not as root."""
+    """Return the options of `subprocess` for the user of the server, which is not root."""
     if os.geteuid():
         return {}
     user = pwd.getpwnam("postgres")
@@ -84,8 +84,8 @@ def _user() -> dict[str, object]:
 
 @contextmanager
 def running(*, fsync: str = "on") -> Iterator[Server]:
-    """A server for as long as somebody needs it, in a folder of its own; it does not outlive this process."""
-    # Not below the folders of pytest: those of root are closed to the user of the server.
+    """A server in a new folder. It ends with the block, and never outlives this process."""
+    # Not below the folders of pytest: the user of the server cannot open folders of root.
     folder = Path(tempfile.mkdtemp(prefix="paymentsdk-postgres-"))
     if user := _user():
         os.chown(folder, user["user"], user["group"])
@@ -97,8 +97,8 @@ def running(*, fsync: str = "on") -> Iterator[Server]:
 
 @contextmanager
 def _removed_in_the_end(folder: Path) -> Iterator[None]:
-    """Have a process stop the server in *folder* and remove it, also if this one is killed."""
-    # Nobody writes into the pipe: it ends when the last process that has its other end is gone.
+    """Start a process that stops the server in *folder* and removes it, even if this process is killed."""
+    # The pipe only ends when the last process with its other end has ended.
     script = 'cat; "$0" stop -D "$1/data" -m immediate; rm -rf "$1"'
     end, ours = os.pipe()
     watching = subprocess.Popen(
@@ -118,12 +118,12 @@ def _removed_in_the_end(folder: Path) -> Iterator[None]:
         watching.wait()
 
 
-#: Where Debian has PgBouncer.
+#: The path of Debian's PgBouncer.
 BOUNCER = next((path for path in map(Path, ("/usr/sbin/pgbouncer", "/usr/bin/pgbouncer")) if path.exists()), None)
 
 
 class Pooler:
-    """PgBouncer in transaction mode before a server: whoever connects gets another connection for each transaction."""
+    """PgBouncer in transaction mode before a server: each transaction may use another connection to the server."""
 
     def __init__(self, server: Server, port: int) -> None:
         self._server = server
@@ -143,7 +143,7 @@ class Pooler:
 
 @contextmanager
 def pooler(server: Server, connections: int = 4) -> Iterator[Pooler]:
-    """A PgBouncer before *server*, with so many *connections* for each database."""
+    """A PgBouncer before *server*, with *connections* connections per database."""
     port, folder = free_port(), Path(tempfile.mkdtemp(prefix="paymentsdk-pgbouncer-"))
     settings = {
         "listen_addr": "127.0.0.1",
@@ -175,21 +175,21 @@ def pooler(server: Server, connections: int = 4) -> Iterator[Pooler]:
 
 
 class Wire:
-    """A proxy before a server: a test looks at what passes, and cuts it."""
+    """A proxy before a server: a test reads the traffic, and can cut it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
-        #: Says of what a client sends, or of what the server sends, whether the wire is cut before it passes.
+        #: Returns whether to cut the connection before this data of the client, or of the server, passes.
         self.cut_request: Callable[[bytes], bool] = lambda data: False
         self.cut_response: Callable[[bytes], bool] = lambda data: False
         self.cuts = 0
-        #: Whether nothing comes back.
+        #: Whether the proxy drops all data of the server.
         self.mute = False
 
     def dsn(self, of: str) -> str:
-        """Return the address *of* the server, by this wire."""
+        """Return the address *of* the server through this proxy."""
         return of.replace(f":{self._port}/", f":{self.port}/")
 
     def cut(self) -> None:
@@ -228,7 +228,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire_to(server: Server) -> AsyncIterator[Wire]:
-    """A wire to *server*."""
+    """A proxy before *server*."""
     wire, tasks = Wire(server.port), set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

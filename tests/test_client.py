@@ -34,7 +34,7 @@ RESOURCES = {
 
 
 def client(**settings: object) -> PaymentsClient:
-    """A client that finds an order."""
+    """A client whose transport returns an order."""
     options = {"access_token": "token", "base_url": "https://x", "transport": MemoryTransport(lambda request: ORDER)}
     return PaymentsClient(**{**options, **settings})
 
@@ -60,7 +60,7 @@ def transport_of(client: PaymentsClient) -> MemoryTransport:
     ],
 )
 async def test_the_address_of_the_platform(base_url: str, url: str) -> None:
-    """An address may have a port and a path, with a slash at its end or without."""
+    """An address may have a port and a path, with or without a slash at its end."""
     async with client(base_url=base_url) as sdk:
         await sdk.orders.get("ORD1")
 
@@ -73,7 +73,7 @@ async def test_the_address_of_the_platform(base_url: str, url: str) -> None:
      "http://x//y", None],
 )  # fmt: skip
 def test_an_address_that_makes_no_sense(base_url: object) -> None:
-    """What is no plain http or https address is rejected, before a token is sent there."""
+    """Any address other than plain http or https is rejected before a token is sent there."""
     with pytest.raises(RequestInvalid, match="base_url"):
         client(base_url=base_url)
 
@@ -95,7 +95,7 @@ def test_an_address_that_makes_no_sense(base_url: object) -> None:
     ],
 )
 def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -> None:
-    """A setting is rejected where it is given, with its name."""
+    """An invalid setting is rejected when the client is created, with its name."""
     with pytest.raises(RequestInvalid) as refused:
         client(**settings)
 
@@ -103,20 +103,20 @@ def test_a_setting_that_makes_no_sense(settings: dict[str, object], path: str) -
 
 
 def test_an_option_that_there_is_not() -> None:
-    """It is named where it is given, as of any function."""
+    """An unknown setting raises an error with its name, as in any function call."""
     with pytest.raises(TypeError, match="no option retries"):
         client(retries=3)
 
 
 class TokenAlone:
-    """A source of tokens that could not renew one."""
+    """A source of tokens without a method to refresh."""
 
     def token(self, now: float) -> str | None:
         raise NotImplementedError
 
 
 class Awaited:
-    """Parts that would have to be awaited, and are not."""
+    """Parts with coroutine functions where plain functions are needed."""
 
     async def token(self, now: float) -> str | None:
         raise NotImplementedError
@@ -161,7 +161,7 @@ VARIABLES = {
 
 @pytest.fixture
 def environment(monkeypatch):
-    """Set the variables of the environment, and only these."""
+    """Set only these variables of the environment."""
 
     def environment(**variables: str) -> None:
         for name in VARIABLES:
@@ -187,7 +187,7 @@ async def test_a_client_from_the_environment(environment) -> None:
 
 
 async def test_only_the_address_is_needed(environment) -> None:
-    """Without a token the client can obtain one; an empty variable is as good as none."""
+    """Without a token, the client can obtain one. An empty variable counts as missing."""
     environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "https://x"})
 
     sdk = PaymentsClient.from_env(transport=MemoryTransport())
@@ -206,7 +206,7 @@ async def test_only_the_address_is_needed(environment) -> None:
     ],
 )
 def test_an_environment_that_makes_no_sense(environment, variables: dict[str, str], path: str) -> None:
-    """What is missing in the environment is named."""
+    """The error names the missing variables."""
     environment(**variables)
 
     with pytest.raises(RequestInvalid) as refused:
@@ -217,7 +217,7 @@ def test_an_environment_that_makes_no_sense(environment, variables: dict[str, st
 
 @pytest.mark.parametrize("name", ["aiohttp", "http11", ""])
 async def test_the_transport_of_the_environment(environment, name: str) -> None:
-    """`PAYMENTSDK_TRANSPORT` chooses between our transports; without it, it is the one on aiohttp."""
+    """`PAYMENTSDK_TRANSPORT` chooses the transport; the default is aiohttp."""
     async with FaultServer(always(http(200, ORDER.body))) as server:
         environment(**{**VARIABLES, "PAYMENTSDK_BASE_URL": server.url("").rstrip("/"), "PAYMENTSDK_TRANSPORT": name})
         async with PaymentsClient.from_env() as sdk:
@@ -226,7 +226,7 @@ async def test_the_transport_of_the_environment(environment, name: str) -> None:
 
 
 def test_a_transport_that_does_not_exist(environment) -> None:
-    """Another name is rejected; a transport that is given comes first."""
+    """An unknown name is rejected. The argument `transport` overrides the variable."""
     environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http2"})
     with pytest.raises(RequestInvalid, match="PAYMENTSDK_TRANSPORT: must be aiohttp or http11"):
         PaymentsClient.from_env()
@@ -234,7 +234,7 @@ def test_a_transport_that_does_not_exist(environment) -> None:
 
 
 async def test_options_beside_the_environment(environment) -> None:
-    """What the environment does not say can be given; a source of tokens takes the place of the token there."""
+    """Arguments fill gaps in the environment. A source of tokens replaces the token of the environment."""
     environment(**VARIABLES)
     transport = MemoryTransport(lambda request: ORDER)
 
@@ -262,7 +262,7 @@ async def test_options_beside_the_environment(environment) -> None:
     ],
 )
 def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
-    """What cannot do its part is rejected where it is given, and not at the first write as one in doubt."""
+    """An unfit part is rejected when the client is created: at the first write, the outcome would be unknown."""
     options = {"access_token": None if name == "auth" else "token", "base_url": "https://x", name: value}
 
     with pytest.raises(RequestInvalid) as refused:
@@ -272,7 +272,7 @@ def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
 
 
 async def test_parts_that_are_empty() -> None:
-    """A part of one's own is used even if it is a collection, and empty: nothing goes elsewhere than it was sent."""
+    """A user's part is used even if it is an empty collection: no default replaces it."""
 
     class Recorder(list[Request]):
         async def send(self, request: Request) -> Response:
@@ -297,7 +297,7 @@ async def test_parts_that_are_empty() -> None:
 
 
 def test_the_transport_unless_given() -> None:
-    """A client that is given no transport brings the one over aiohttp."""
+    """The default transport of a client is aiohttp."""
     from paymentsdk import AiohttpTransport
 
     assert AiohttpTransport is type(PaymentsClient("token", base_url="https://x")._engine.runtime.transport)
@@ -307,7 +307,7 @@ def test_the_transport_unless_given() -> None:
 
 
 def test_every_resource_is_there_once() -> None:
-    """Each namespace is made when it is first asked for, and is the same from then on; a copy has its own."""
+    """Each namespace is created at its first use, and is then the same object; a copy has its own namespaces."""
     sdk = client()
     copy = sdk.with_options(timeout=Timeout(total=5))
 
@@ -318,7 +318,7 @@ def test_every_resource_is_there_once() -> None:
 
 
 async def test_a_copy_has_an_observer_of_its_own() -> None:
-    """The attempts of a copy are told to its own observer, those of the original to the original's."""
+    """The observer of a copy sees only the attempts of the copy, and the original's observer only the original's."""
     ours, theirs = [], []
     sdk = client(observers=of_attempts(ours.append))
     copy = sdk.with_options(observers=of_attempts(theirs.append))
@@ -330,7 +330,7 @@ async def test_a_copy_has_an_observer_of_its_own() -> None:
 
 
 def test_options_that_are_not_given_stay() -> None:
-    """A copy of a copy has the options of both, and the original none of them."""
+    """A copy of a copy has the options of both; the original does not change."""
     sdk = client(strict=True)
     policy, bounds = RetryPolicy(attempts=2), Timeout(total=5)
 
@@ -353,7 +353,7 @@ def test_options_that_are_not_given_stay() -> None:
 
 
 def test_times_go_by_position_as_by_name() -> None:
-    """`Timeout(10)` is ten seconds in all: both settings take their members in the order in which they are listed."""
+    """`Timeout(10)` is ten seconds in all: positional arguments have the documented order."""
     assert Timeout(total=10) == Timeout(10)
     assert Timeout(total=10, attempt=5, connect=1) == Timeout(10, 5, 1)
     assert RetryPolicy(attempts=2, base_delay=0.1, max_delay=4, max_retry_after=9) == RetryPolicy(2, 0.1, 4, 9)
@@ -363,7 +363,7 @@ def test_times_go_by_position_as_by_name() -> None:
 
 
 class ShopClient(PaymentsClient):
-    """A client of somebody who has more to say."""
+    """A subclass of the client with more attributes."""
 
     till = "none"
 
@@ -374,7 +374,7 @@ class ShopClient(PaymentsClient):
 
     @functools.cached_property
     def tills(self) -> Orders:
-        """A resource of its own."""
+        """A resource of the subclass."""
         return Orders(self)
 
 
@@ -395,7 +395,7 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
 
 
 async def test_a_resource_in_an_attribute_is_not_copied() -> None:
-    """It would charge the seller of the original: a copy for another seller has it not at all."""
+    """A copy for another seller lacks the resource: it would charge the seller of the original."""
     transport = MemoryTransport(lambda request: ORDER)
     sdk = ShopClient("token", base_url="https://x", transport=transport, till="7")
 
@@ -407,7 +407,7 @@ async def test_a_resource_in_an_attribute_is_not_copied() -> None:
 
 
 def test_an_attribute_that_may_not_be_set_is_copied() -> None:
-    """Where a subclass shows one by a property alone, its copies have it all the same."""
+    """A copy has the attribute even if the subclass only offers it as a property."""
 
     class Guarded(PaymentsClient):
         @property
@@ -422,7 +422,7 @@ def test_an_attribute_that_may_not_be_set_is_copied() -> None:
 
 @pytest.mark.parametrize("manner", ["async with", "aclose"])
 async def test_a_closed_client_says_so(manner: str) -> None:
-    """After `async with`, or `aclose`, every call is rejected in the client's own words, and so are its copies'."""
+    """After `async with` or `aclose`, every call of the client and its copies raises `ClientClosed`."""
     sdk = client()
     copy = sdk.with_options(access_token="other")
     if manner == "async with":
@@ -449,7 +449,7 @@ async def test_closing_a_copy_closes_nothing() -> None:
 
 
 def test_a_client_can_be_made_without_a_loop() -> None:
-    """Making a client touches no loop: it belongs to the one that it is first used on."""
+    """Creating a client uses no loop: the client belongs to the loop of its first call."""
     sdk = client()
 
     assert sdk._engine.runtime.loop is None
@@ -457,7 +457,7 @@ def test_a_client_can_be_made_without_a_loop() -> None:
 
 
 def test_a_client_is_closed_on_its_own_loop() -> None:
-    """Whoever closes it from another one, while its own still runs, is told so, and has closed nothing."""
+    """Closing a client on another loop raises an error and closes nothing while its own loop runs."""
     sdk = client()
 
     async def elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""What the conftest of all tests does, tested itself."""
+"""Tests of the conftest of all tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-#: What is tested, with less patience for a socket that another thread still closes.
+#: The tested conftest, with a shorter wait for a socket that another thread still closes.
 CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8").replace("GRACE = 1.0", "GRACE = 0.3")
 
 LEAVES_A_TASK = """
@@ -66,10 +66,10 @@ async def test_leaves_nothing(worker, platform):
 
 @pytest.fixture
 def run(pytester: pytest.Pytester):
-    """Run a test file, with this directory's conftest or without it."""
+    """Run a test file with or without this directory's conftest."""
 
     def run(source: str, *, watched: bool = True) -> pytest.RunResult:
-        pytester.makeini("[pytest]")  # The project ends here, wherever this directory is.
+        pytester.makeini("[pytest]")  # This file makes the directory the root of the project.
         if watched:
             pytester.makeconftest(CONFTEST)
         pytester.makepyfile(source)
@@ -86,7 +86,7 @@ LEAKS = {"task": LEAVES_A_TASK, "server": LEAVES_A_SERVER, "connection": LEAVES_
 
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_leak_is_an_error(run, leak: str) -> None:
-    """A test that leaves a task, a server or a connection behind does not pass."""
+    """A test that leaves a task, a server or a connection behind fails."""
     result = run(LEAKS[leak])
 
     result.assert_outcomes(passed=1, errors=1)
@@ -95,12 +95,12 @@ def test_a_leak_is_an_error(run, leak: str) -> None:
 
 @pytest.mark.parametrize("leak", LEAKS)
 def test_unwatched_nobody_notices(run, leak: str) -> None:
-    """Without the fixture the same tests pass: it is what finds the leaks."""
+    """The same tests pass without the fixture, so the fixture finds the leaks."""
     run(LEAKS[leak], watched=False).assert_outcomes(passed=1)
 
 
 def test_what_is_closed_or_wider_is_no_leak(run) -> None:
-    """A task that its fixture cancels, a server of the session and a peer that closes a moment later are fine."""
+    """A task that its fixture cancels, a server of the session and a peer that closes slightly later are no leaks."""
     run(LEAVES_NOTHING).assert_outcomes(passed=1)
 
 
@@ -121,7 +121,7 @@ def test_is_of_no_use_here():
 
 
 def test_where_all_is_needed_a_skip_for_what_is_missing_fails(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate sets a variable, and a test that needs what is not installed fails there; elsewhere it is skipped."""
+    """A test with a missing installation fails under the variable of the gate, and is skipped without it."""
     monkeypatch.delenv("PAYMENTSDK_TESTS_NEED_ALL", raising=False)
     run(SKIPS).assert_outcomes(skipped=3)
 
@@ -147,7 +147,7 @@ async def test_waits_for_an_event(until):
 
 
 def test_what_was_waited_for_is_named(run) -> None:
-    """Who waits in vain learns for what."""
+    """A failed wait shows its condition."""
     result = run(WAITS_IN_VAIN)
 
     result.assert_outcomes(failed=2)
@@ -181,7 +181,7 @@ globals().update({f"test_{name}": controlled(replacement) for name, replacement 
 
 
 def test_a_control_has_to_fail_for_want_of_its_defence(run) -> None:
-    """A test that passes all the same is a failure, and a replacement that could not be called at all an error."""
+    """A control fails if the test passes, and is an error if the replacement has the wrong parameters."""
     result = run(CONTROLLED)
 
     result.assert_outcomes(passed=5 + 1, failed=2, errors=2)
@@ -213,7 +213,7 @@ def test_renamed():
 
 
 def test_a_name_that_is_gone_fails_its_control_alone(run) -> None:
-    """Names of defences, and what replaces them, are looked up when the control runs: the file is collected."""
+    """Names and replacements are looked up when the control runs, so the file can be collected."""
     result = run(RENAMED)
 
     result.assert_outcomes(passed=2 + 1, errors=2)

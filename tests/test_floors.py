@@ -1,4 +1,4 @@
-"""The floors of the house: a file imports only from those below it."""
+"""The layers of the package: a file imports only from layers below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(find_spec("paymentsdk").origin).parent
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A copy of the package and of the rules, to be spoiled."""
+    """A copy of the package and the rules, for changes."""
     shutil.copytree(PACKAGE, tmp_path / "paymentsdk", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(PYPROJECT, tmp_path)
     return tmp_path
@@ -25,13 +25,13 @@ def house(tmp_path: Path) -> Path:
 
 def lint(house: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter on the package in *house*."""
-    # Its own command puts the working directory first on the path, so that the copy is what it reads.
+    # Its command puts the working directory first on the path, so that it reads the copy.
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
     return subprocess.run(command, cwd=house, capture_output=True, text=True, check=False)
 
 
 def test_every_file_keeps_to_its_floor(house: Path) -> None:
-    """No file imports from above, no resource another resource, and foreign libraries stay where they belong."""
+    """No file imports from a higher layer, no resource imports another, and other libraries stay in their files."""
     result = lint(house)
 
     assert 0 == result.returncode, result.stdout
@@ -63,7 +63,7 @@ def test_an_import_out_of_place_is_found(house: Path, path: str, line: str, cont
 
 
 def test_every_module_has_a_floor() -> None:
-    """A new file stands on a floor from its first day; none is outside the rule."""
+    """Every file belongs to a layer; no file is exempt."""
     contracts = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     [floors] = [contract["layers"] for contract in contracts if contract["id"] == "floors"]
     placed = {name.strip() + "." for layer in floors for name in layer.replace("|", ":").split(":")}
@@ -72,5 +72,5 @@ def test_every_module_has_a_floor() -> None:
 
     homeless = {module for module in modules if not any(map(module.startswith, placed))}
 
-    # The package itself is where a user enters, on top of all.
+    # The package itself is the top layer.
     assert {"paymentsdk."} == homeless

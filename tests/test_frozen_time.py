@@ -1,6 +1,6 @@
-"""freezegun replaces `datetime` in every module. The client, a reconciliation and the sandbox work all the same.
+"""The client, a reconciliation and the sandbox work although freezegun replaces `datetime` in every module.
 
-They run in a process of their own: what they do first, they do there while time is frozen.
+They run in a new process, so that their first actions happen while time is frozen.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def use(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]
 
 
 def now() -> dt.datetime:
-    """Return the time of the program: of a subclass, where freezegun has stopped it."""
+    """Return the time of the program, which is a subclass under freezegun."""
     return dt.datetime.now(dt.UTC)
 
 
 @use
 async def find_an_order_by_its_date() -> None:
-    """Search by frozen moments, also certified, and reconcile a frozen day."""
+    """Search by frozen moments, with and without a proof, and reconcile a frozen day."""
     price, created = Decimal("10.50"), now() - HOUR / 2
     async with (
         Sandbox(frozen_at=created) as sandbox,
@@ -93,7 +93,7 @@ async def repair_a_date() -> None:
 
 
 class Note(ResponseStruct):
-    """A document of a sandbox that has more nouns."""
+    """A document of a sandbox with an additional noun."""
 
     id: str
     at: Moment | None = None
@@ -123,7 +123,7 @@ async def keep_a_moment_in_the_sandbox() -> None:
 
 @pytest.mark.parametrize("name", USES)
 def test_a_program_may_freeze_its_time(name: str) -> None:
-    """With freezegun, nothing fails that works without it."""
+    """Every use that works without freezegun also works with it."""
     command = [sys.executable, "-W", "error", "-m", "tests.test_frozen_time", name]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
 

@@ -1,4 +1,4 @@
-"""What `import paymentsdk` costs and touches: next to nothing."""
+"""`import paymentsdk` is cheap and has no side effects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-#: What a program pays for only when it opens a connection, retries, or meets a malformed response.
+#: Modules that are only imported to open a connection, to retry, or for a malformed response.
 DEFERRED = {"aiohttp", "http.server", "sqlite3", "tenacity", "yarl"}
 
 REPORT = """
@@ -47,8 +47,8 @@ print(json.dumps({{
 
 
 def report(module: str) -> dict[str, object]:
-    """Import *module* in a process of its own, and tell what that did."""
-    # A coverage tool that starts in every process would be counted as ours.
+    """Import *module* in a new process, and return the effects."""
+    # A coverage tool in every process would count as an effect of the package.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))}
     command = [sys.executable, "-B", "-c", REPORT.format(module=module)]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -57,22 +57,22 @@ def report(module: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, object]:
-    """What the import of the package did."""
+    """The effects of importing the package."""
     return report("paymentsdk")
 
 
 def test_what_few_need_is_not_imported(imported) -> None:
-    """Importing the package imports neither the transport's libraries, nor the retrying, nor the sandbox's."""
+    """Importing the package does not import the libraries of transports, retries and the sandbox."""
     assert DEFERRED.isdisjoint(imported["modules"])
 
 
 def test_notifications_need_no_transport() -> None:
-    """A receiver of notifications makes no calls: importing it imports no library of a transport."""
+    """Importing the receiver of notifications imports no library of a transport, since it makes no calls."""
     assert {"aiohttp", "tenacity", "yarl"}.isdisjoint(report("paymentsdk.webhooks")["modules"])
 
 
 def test_no_operation_is_compiled(imported) -> None:
-    """Encoders and decoders are made when an operation is first used: most programs use few."""
+    """Encoders and decoders are created at the first use of an operation: most programs use few."""
     assert [] == imported["compiled"]
 
 
@@ -84,13 +84,13 @@ def test_nothing_is_done_at_import_time(imported) -> None:
 
 
 def test_logging_is_left_alone(imported) -> None:
-    """The root logger is as it was, and the package's own loggers write nowhere."""
+    """The root logger does not change, and the package's loggers write nothing."""
     assert imported["root"]
     assert set(imported["handlers"]) <= {"NullHandler"}
 
 
 def test_the_report_sees_what_it_is_there_to_see() -> None:
-    """A module that imports and touches a lot is reported: the checks above can fail."""
+    """The checks above fail for a module with many effects."""
     handler = "logging.getLogger('paymentsdk.loud').addHandler(logging.StreamHandler())"
     decoder = "[operation.decoder for operation in paymentsdk.OPERATIONS.values()]"
     effects = report(f"aiohttp.web, paymentsdk, sqlite3; sqlite3.connect(':memory:'); {handler}; {decoder}")
@@ -102,5 +102,5 @@ def test_the_report_sees_what_it_is_there_to_see() -> None:
 
 
 def test_type_information_is_shipped() -> None:
-    """The marker that tells type checkers to read the package is installed with it."""
+    """The package is installed with the marker for type checkers."""
     assert resources.files("paymentsdk").joinpath("py.typed").is_file()

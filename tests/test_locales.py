@@ -1,4 +1,4 @@
-"""What the package keeps in SQLite does not depend on the locale of the process; as a program, it uses each file."""
+"""SQLite files of the package do not depend on the locale. Run as a program, this module uses each file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCALES = {"C": "C", "tr_TR.UTF-8": "tr_TR", "az_AZ.UTF-8": "az_AZ"}
 
 @pytest.mark.parametrize("name", LOCALES)
 def test_no_locale_matters(tmp_path: Path, name: str) -> None:
-    """A name makes one preference; a token, a rate, a walk and a sandbox are kept, and read back."""
+    """A name makes one preference; a token, a rate, a walk and a sandbox are saved and read back."""
     if name != "C":
         if shutil.which("localedef") is None:
             pytest.skip("needs localedef")
@@ -51,7 +51,7 @@ def test_no_locale_matters(tmp_path: Path, name: str) -> None:
 
 
 async def name_preferences(folder: Path) -> None:
-    """Make a preference by one name, three times at once: it takes no key, so that nobody but the journal sees it."""
+    """Make a preference with one name in three concurrent calls. It has no key, so only the journal prevents three."""
     item = PreferenceItemRequest(title="Coffee", quantity=1, unit_price=Decimal("10.50"))
     preference, posts, clock = PreferenceRequest(items=[item], external_reference="A-1"), list[Request](), FakeClock()
 
@@ -88,7 +88,7 @@ async def restart_a_sandbox(folder: Path) -> None:
 
 
 async def walk_twice(folder: Path) -> None:
-    """Walk a week, and once more in the same directory."""
+    """Walk a week twice in the same directory."""
     served, reports = Served(quiet(1)), []
     for _ in range(2):
         async with client_of(served) as client:
@@ -99,7 +99,7 @@ async def walk_twice(folder: Path) -> None:
 
 
 async def undo_half_a_step(folder: Path) -> None:
-    """Keep nothing of a step of a walk that ends in its middle: a file without its windows would be rows twice."""
+    """Discard a step of a walk that fails in the middle: a file without its windows would duplicate rows."""
     with closing(Checkpoint(folder / "half", '{"accounts": [""]}')) as checkpoint:
         with suppress(ZeroDivisionError):
             checkpoint.commit((1 / number for number in [0]), [("1.parquet", True)])
@@ -108,7 +108,7 @@ async def undo_half_a_step(folder: Path) -> None:
 
 
 async def keep_a_token(folder: Path) -> None:
-    """Save a pair, and load it."""
+    """Save and load a pair."""
     store, pair = SQLiteTokenStore(folder / "tokens.db", "shop"), TokenPair(access_token="APP_USR-1", refresh_token="2")
     await store.save(pair)
 
@@ -116,7 +116,7 @@ async def keep_a_token(folder: Path) -> None:
 
 
 async def main(folder: Path) -> None:
-    """Use each file that is kept in SQLite."""
+    """Use each SQLite file of the package."""
     for use in (name_preferences, restart_a_sandbox, walk_twice, undo_half_a_step, keep_a_token):
         await use(folder)
 

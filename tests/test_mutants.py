@@ -1,4 +1,4 @@
-"""The tool that mutates the package says when it could not look: no score stands on tests that were not run."""
+"""The mutation tool reports tests that it could not run: no score relies on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUTATED = TOOL.parents[1] / "paymentsdk" / "_resume_point.py"
 
 
 def mutate(tests: Path) -> subprocess.CompletedProcess[str]:
-    """Mutate a small file, with these tests."""
+    """Mutate a small file with these tests."""
     command = [sys.executable, str(TOOL), str(MUTATED), "--tests", str(tests), "--jobs", "1"]
     return subprocess.run(command, cwd=TOOL.parents[1], capture_output=True, text=True, check=False)
 
@@ -31,7 +31,7 @@ def mutate(tests: Path) -> subprocess.CompletedProcess[str]:
     ids=["killed", "ended", "interrupted", "not collected"],
 )
 def test_tests_that_could_not_be_run_give_no_score(tmp_path: Path, test: str, message: str):
-    """A fork that dies while it learns which test runs which line takes its tests along: all mutants would survive."""
+    """A fork that dies while learning the lines of its tests is reported: all its mutants would survive."""
     file = tmp_path / "test_it.py"
     file.write_text(test)
 
@@ -43,7 +43,7 @@ def test_tests_that_could_not_be_run_give_no_score(tmp_path: Path, test: str, me
 
 
 def test_a_mutant_that_no_test_notices_fails_the_run(tmp_path: Path):
-    """Tests that pass whatever the package does are told by name of what survives."""
+    """The tool names the survivors of tests that always pass."""
     file = tmp_path / "test_it.py"
     file.write_text("def test_it(): assert True")
 
@@ -55,7 +55,7 @@ def test_a_mutant_that_no_test_notices_fails_the_run(tmp_path: Path):
 
 
 def test_a_mutant_is_tried_with_what_runs_its_line_and_then_with_what_runs_its_function():
-    """Some versions of Python lose sight of a coroutine that an error was thrown into: what follows seems not run."""
+    """Some versions of Python stop tracing a coroutine after an error was thrown into it: later lines seem not run."""
     trial = Trial([], 1)
     trial.runners = {"call.py": {10: ["a::enters", "b::unknown", ""], 12: ["c::runs"], 30: ["d::elsewhere"]}}
     trial.seconds = {"a::enters": 1.0, "c::runs": 2.0}
@@ -65,7 +65,7 @@ def test_a_mutant_is_tried_with_what_runs_its_line_and_then_with_what_runs_its_f
 
 
 def test_each_accepted_mutant_can_still_be_made():
-    """Where the line has changed, its reason may not hold any more."""
+    """The reason for an accepted survivor expires when its line changes."""
     accepted = {line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith("#")}
     paths = {TOOL.parents[1] / line.partition(" ")[0] for line in accepted}
 

@@ -48,14 +48,14 @@ TAKE_A_PATH: dict[str, Callable[[str], object]] = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty folder, to which paths are relative; no file in it may be named by a password."""
+    """An empty working directory, in which no file may have a password in its name."""
     monkeypatch.chdir(tmp_path)
     yield
     assert not any("SECRET" in str(path) for path in tmp_path.rglob("*"))
 
 
 async def give(name: str, path: str) -> None:
-    """Give *path* to what has that name, and wait for its end if it has one."""
+    """Pass *path* to the function with this name, and wait for its end if needed."""
     used = TAKE_A_PATH[name](path)
     if isinstance(used, Awaitable):
         await used
@@ -64,7 +64,7 @@ async def give(name: str, path: str) -> None:
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("name", TAKE_A_PATH)
 async def test_an_address_is_no_path(name: str, address: str) -> None:
-    """It is rejected before a file is made, and the error does not show it."""
+    """The address is rejected before a file is created, and the error does not show it."""
     with pytest.raises(RequestInvalid, match="looks like the address of a server") as raised:
         await give(name, address)
 
@@ -73,5 +73,5 @@ async def test_an_address_is_no_path(name: str, address: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_is_a_path(path: str) -> None:
-    """Names that only resemble an address are those of files."""
+    """Names that only resemble an address are file names."""
     assert repr(path).strip("'") in repr(RateShare(path, 10))

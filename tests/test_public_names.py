@@ -1,6 +1,6 @@
-"""The public names of the package, their signatures and their members, held by a snapshot.
+"""The public names of the package, their signatures and their members are compared with a snapshot.
 
-After a change that is meant, and with a line in CHANGELOG.md::
+After an intended change with a line in CHANGELOG.md::
 
     python tests/test_public_names.py > tests/public_names.txt
 """
@@ -29,13 +29,13 @@ from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 from paymentsdk.sandbox._wire import ControlStruct
 
-#: The most public names, those of requests and responses apart.
+#: The most public names, without requests and responses.
 MOST = 190
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """Yield the package and every module below it whose path has no underscore in front of a part."""
+    """Yield the package and its public modules: no part of their path begins with an underscore."""
     yield paymentsdk
     for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk."):
         if not any(part.startswith("_") for part in info.name.split(".")):
@@ -43,7 +43,7 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def shown(value: object) -> str:
-    """Return the text of a default: the same on each machine and in each run."""
+    """Return the text of a default, which is the same on each machine and in each run."""
     if inspect.isroutine(value) or inspect.isclass(value):
         return value.__qualname__
     text = repr(value)
@@ -51,7 +51,7 @@ def shown(value: object) -> str:
 
 
 def written(parameter: inspect.Parameter) -> str:
-    """Return a parameter as a signature has it, with its type as the source has it."""
+    """Return a parameter as in a signature, with its type as in the source."""
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     text = marks.get(parameter.kind, "") + parameter.name
     if parameter.annotation is not parameter.empty:
@@ -60,7 +60,7 @@ def written(parameter: inspect.Parameter) -> str:
 
 
 def annotation(value: object) -> str:
-    """Return a type as a source has it: the same in each version of Python."""
+    """Return a type as in a source, which is the same in each version of Python."""
     origin, arguments = typing.get_origin(value), typing.get_args(value)
     if isinstance(value, str | typing.ForwardRef):
         return getattr(value, "__forward_arg__", value)
@@ -113,7 +113,7 @@ def fields_of(value: type) -> Iterator[str]:
 
 
 def methods_of(value: type) -> Iterator[str]:
-    """Yield the public methods and properties that *value* defines, and how it is made."""
+    """Yield the public methods and properties that *value* defines, and its constructor."""
     plain = not (issubclass(value, Struct | Enum) or is_dataclass(value) or typing.is_typeddict(value))
     for name, member in vars(value).items():
         kind = "property" if isinstance(member, property | cached_property) else type(member).__name__
@@ -125,7 +125,7 @@ def methods_of(value: type) -> Iterator[str]:
 
 
 def described(value: object) -> Iterator[str]:
-    """Yield what a caller of *value* depends on."""
+    """Yield the parts of *value* that its callers depend on."""
     if inspect.isclass(value):
         bases = [base.__name__ for base in value.__bases__ if base not in {object, typing.Generic}]
         yield f" [class{'' if not bases else ' of ' + ', '.join(bases)}]"
@@ -138,7 +138,7 @@ def described(value: object) -> Iterator[str]:
 
 
 def snapshot() -> str:
-    """Return every public name with its signature, or its members and methods, each in a line."""
+    """Return every public name with its signature, or its members and methods, one per line."""
     return "".join(
         f"{module.__name__}.{name}{line}\n"
         for module in public_modules()
@@ -148,7 +148,7 @@ def snapshot() -> str:
 
 
 def signatures(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield what a caller of *value* reads annotations of: itself, and the public members of a class of ours."""
+    """Yield *value*, and for a class of this package also its public members."""
     if inspect.isclass(value) and value.__module__.startswith("paymentsdk"):
         yield name, value
         for member, attribute in vars(value).items():
@@ -164,7 +164,7 @@ def signatures(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def mentions_any(hint: object, visited: set[int]) -> bool:
-    """Whether ``Any`` is *hint*, or stands somewhere inside it."""
+    """Return whether ``Any`` is *hint* or a part of it."""
     if hint is typing.Any:
         return True
     if id(hint) in visited:
@@ -182,7 +182,7 @@ def untyped(signature: object) -> list[str]:
     for name, annotation in hints.items():
         try:
             hint = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
-        except NameError:  # Imported for type checkers only: its text has to do.
+        except NameError:  # Only type checkers import it, so its text is used.
             hint = typing.Any if "Any" in annotation.replace("[", " ").replace("]", " ").split() else None
         if mentions_any(hint, set()):
             names.append(name)
@@ -190,7 +190,7 @@ def untyped(signature: object) -> list[str]:
 
 
 def test_public_names_are_those_of_the_snapshot() -> None:
-    """No public name, argument, member or default appears, changes or vanishes without somebody meaning it."""
+    """No public name, argument, member or default appears, changes or vanishes unintentionally."""
     expected = SNAPSHOT.read_text(encoding="utf-8").splitlines()
     difference = list(unified_diff(expected, snapshot().splitlines(), "snapshot", "package", lineterm="", n=0))
 
@@ -198,7 +198,7 @@ def test_public_names_are_those_of_the_snapshot() -> None:
 
 
 def test_the_snapshot_sees_what_changes_without_a_change_of_names() -> None:
-    """Negative control: another default, type, member or result is a line of its own."""
+    """Negative control: every change of a default, type, member or result changes a line."""
     members = set(described(Before)), set(described(After))
 
     assert {".attempts: int = 4", ".ask(self, *, once: bool = False) -> int"} == members[0] - members[1]
@@ -209,7 +209,7 @@ def test_the_snapshot_sees_what_changes_without_a_change_of_names() -> None:
 
 
 def test_each_object_is_public_once() -> None:
-    """A reader who searches for a name finds one place to import it from."""
+    """Each name has a single place to import it from."""
     places: dict[int, list[str]] = {}
     for module in public_modules():
         for name in names_of(module):
@@ -221,14 +221,14 @@ def test_each_object_is_public_once() -> None:
 
 
 def test_there_are_few_public_names() -> None:
-    """A name that nobody outside needs has an underscore, or is not in the `__all__` of its module."""
+    """An internal name has an underscore, or is not in the `__all__` of its module."""
     names = [f"{module.__name__}.{name}" for module in public_modules() for name in names_of(module)]
 
     assert MOST >= len([name for name in names if not name.startswith("paymentsdk.resources.")])
 
 
 def test_every_top_level_name_has_a_home() -> None:
-    """What is listed is what can be asked for: what no other module has is an error."""
+    """Each listed name has one home module; the names without a home module are exceptions."""
     homes = [name for names in paymentsdk._HOMES.values() for name in names]
 
     assert len(homes) == len(set(homes))
@@ -237,7 +237,7 @@ def test_every_top_level_name_has_a_home() -> None:
 
 
 def test_every_public_name_resolves() -> None:
-    """Whatever a module lists can be imported from it, and is listed once."""
+    """Every name that a module lists can be imported from it, and is listed once."""
     for module in public_modules():
         names = names_of(module)
         assert len(names) == len(set(names)), module.__name__
@@ -245,21 +245,21 @@ def test_every_public_name_resolves() -> None:
 
 
 def lists(module: ModuleType) -> dict[str, object]:
-    """Return the classes and functions that *module* offers."""
+    """Return the public classes and functions of *module*."""
     listed = {name: getattr(module, name) for name in names_of(module)}
     kinds = {name: value for name, value in listed.items() if inspect.isclass(value) or inspect.isroutine(value)}
     return {name: value for name, value in kinds.items() if value.__module__.startswith("paymentsdk")}
 
 
 def test_fields_of_public_classes_have_types_at_run_time() -> None:
-    """Decoders and other libraries read them."""
+    """Decoders and other libraries can read all type hints."""
     for value in (value for module in public_modules() for value in lists(module).values() if inspect.isclass(value)):
         if not typing.is_typeddict(value):
             assert vars(value).get("__annotations__", {}).keys() <= typing.get_type_hints(value).keys()
 
 
 def test_no_public_signature_says_any() -> None:
-    """Every parameter, result and attribute that a user meets has a type; none is ``Any``."""
+    """Every public parameter, result and attribute has a type without ``Any``."""
     untyped_names = {
         f"{module.__name__}.{place}: {name}"
         for module in public_modules()
@@ -272,7 +272,7 @@ def test_no_public_signature_says_any() -> None:
 
 
 def test_members_of_requests_and_responses_have_no_place() -> None:
-    """They are given by their names alone: an amount does not become a reference, nor by a member that is added."""
+    """They take their fields only by name: a new member never turns an amount into a reference."""
     bases = (RequestStruct, ResponseStruct, ControlStruct)
     values = [value for module in public_modules() for value in vars(module).values()]
     structs = {value for value in values if inspect.isclass(value) and issubclass(value, bases)}
@@ -284,14 +284,14 @@ def test_members_of_requests_and_responses_have_no_place() -> None:
 
 
 def parts(hint: object) -> Iterator[object]:
-    """Yield what *hint* is made of."""
+    """Yield *hint* and its parts."""
     yield hint
     for part in hint if isinstance(hint, list) else typing.get_args(hint):
         yield from parts(part)
 
 
 def test_what_a_declaration_is_made_of_is_public() -> None:
-    """Whoever declares an operation of their own imports nothing that is private."""
+    """A user can declare an operation without private imports."""
     hints = typing.get_type_hints(paymentsdk.Operation).values()
     ours = {part for hint in hints for part in parts(hint) if getattr(part, "__module__", "").startswith("paymentsdk")}
     needed = {part.__name__ for part in ours if inspect.isclass(part)}
@@ -311,7 +311,7 @@ class Before(Struct):
 
 
 class After(Struct):
-    """The same, later."""
+    """The later version of `Before`."""
 
     attempts: int = 5
     more: float = 0.5
@@ -322,7 +322,7 @@ class After(Struct):
 
 
 class Loose:
-    """What the test above is there to find."""
+    """A class with every use of ``Any`` that must be found."""
 
     member: dict[str, typing.Any]
 
@@ -337,7 +337,7 @@ class Loose:
 
 
 def test_any_is_found_wherever_it_hides(monkeypatch) -> None:
-    """In an attribute, in an argument below a list and a union, and in a property."""
+    """``Any`` is found in an attribute, in an argument below a list and a union, and in a property."""
     monkeypatch.setattr(Loose, "__module__", "paymentsdk")
     monkeypatch.setattr(paymentsdk, "typing", typing, raising=False)
     for function in (Loose.method, Loose.value.fget):

@@ -1,4 +1,4 @@
-"""The fixtures that the package brings for the tests of its users, each in a pytest of its own."""
+"""The fixtures of the package for the tests of its users, each tested in a new pytest."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def run(pytester):
     def run(tests: str, *options: str, mode: str | None = "auto") -> pytest.RunResult:
         pytester.makeini(INI + (ASYNCIO.format(mode=mode) if mode else ""))
         pytester.makepyfile(ORDER + tests)
-        # By its module, not its entry point: it works the same before the package is installed.
+        # By its module, not its entry point, so that the package need not be installed.
         plugin = ("-p", "no:paymentsdk", "-p", "paymentsdk.pytest_plugin")
-        # Some of these tests look at what the one before has left: plugins that shuffle, where there are any, must not.
+        # Some of these tests look at the leftovers of the test before, so no plugin may shuffle them.
         plugin += ("-p", "no:randomly", "-p", "no:random_order")
-        # It takes longer to import than most of these tests take.
+        # Importing it takes longer than most of these tests.
         plugin += ("-p", "no:hypothesispytest")
         return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", *options)
 
@@ -69,7 +69,7 @@ def test_runs_the_client_itself(paymentsdk_tenant, paymentsdk_client):
 
 
 def test_a_synchronous_test_needs_no_event_loop(run) -> None:
-    """The tenant's address and token, the buyer and the ledger are all that it takes."""
+    """A test needs only the tenant's address and token, the buyer and the ledger."""
     run(SYNCHRONOUS).assert_outcomes(passed=2)
 
 
@@ -84,7 +84,7 @@ async def pays_and_refunds(client, tenant):
 
 @pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
 def test_the_client_works_with_pytest_asyncio(run, mode: str, mark: str) -> None:
-    """In both of its modes; nothing is left open, or the warning would fail the test."""
+    """The client works in both modes of pytest-asyncio, and leaves nothing open: a warning would fail the test."""
     tests = f"""{ASYNCHRONOUS}
 {mark}
 async def test_pays(paymentsdk_client, paymentsdk_tenant):
@@ -98,7 +98,7 @@ async def test_pays_again(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_the_client_works_with_anyio(run) -> None:
-    """On its asyncio backend, whose loop is closed before fixtures are torn down."""
+    """The client works on the asyncio backend of anyio, which closes the loop before it tears down fixtures."""
     tests = f"""{ASYNCHRONOUS}
 @pytest.fixture
 def anyio_backend():
@@ -112,7 +112,7 @@ async def test_pays(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_every_worker_of_xdist_has_a_server(run, pytester) -> None:
-    """One for each worker, the same one for all tests of the worker."""
+    """Each worker has a server, which all tests of the worker share."""
     tests = """
 import pathlib, time
 
@@ -134,7 +134,7 @@ def test_notes(paymentsdk_sandbox, worker_id, number):
 
 
 def test_every_test_has_a_seller_of_its_own(run) -> None:
-    """What one test does is in no other's ledger, and its faults end with it, on one and the same server."""
+    """On a shared server, each test has its own ledger, and its faults end with the test."""
     tests = """
 from paymentsdk import PaymentsError
 from paymentsdk.sandbox import FaultRule
@@ -160,7 +160,7 @@ async def test_works(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_a_buyer_is_a_customer_of_the_seller(run) -> None:
-    """A point of sale and a plan that are not named any further are the seller's own, not those of the first seller."""
+    """The default point of sale and plan belong to the seller of the test, not to the first seller."""
     tests = """
 from msgspec.structs import replace
 from paymentsdk.resources.orders import OrderConfigRequest, QRConfigRequest
@@ -178,7 +178,7 @@ async def test_buys(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_a_test_makes_plans_of_its_seller(run) -> None:
-    """Of any price, for subscriptions whose invoices the test goes through."""
+    """A test can make a plan with any price, and go through the invoices of its subscriptions."""
     tests = """
 from paymentsdk.sandbox import PlanRequest, RecurringRequest
 
@@ -194,7 +194,7 @@ async def test_subscribes(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_a_fault_of_one_seller_does_not_hit_another(run) -> None:
-    """A rule that a test adds holds for its seller, whatever the rule itself says."""
+    """A rule of a test applies to the seller of the test, even if the rule names another seller."""
     tests = """
 from paymentsdk import PaymentsClient
 from paymentsdk.sandbox import FaultRule
@@ -209,7 +209,7 @@ async def test_hits_one(paymentsdk_client, paymentsdk_tenant, paymentsdk_sandbox
 
 
 def test_a_test_that_moves_time_has_a_server_of_its_own(run) -> None:
-    """Its clock stands still until it is moved, tenant and client go by it, and the others' time goes on as ever."""
+    """The clock of the test stands still until it is moved. Its tenant and client use it; other sellers do not."""
     tests = """
 from datetime import timedelta
 
@@ -232,7 +232,7 @@ async def test_stays(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_a_test_moves_the_time_of_its_seller_alone(run) -> None:
-    """On the server that all tests share: nothing of another seller falls due."""
+    """Moving the clock on the shared server makes nothing of another seller due."""
     tests = """
 async def test_expires(paymentsdk_client, paymentsdk_tenant, paymentsdk_sandbox):
     other = paymentsdk_sandbox.create_tenant()
@@ -245,7 +245,7 @@ async def test_expires(paymentsdk_client, paymentsdk_tenant, paymentsdk_sandbox)
 
 
 def test_a_test_can_go_on_after_its_token_has_expired(run) -> None:
-    """A year of subscriptions is longer than a token lasts: the tenant has a new one, the client its first."""
+    """A year of subscriptions outlasts a token: the tenant gets a new token, and the client keeps its first."""
     tests = """
 from paymentsdk import AuthenticationFailed
 
@@ -272,7 +272,7 @@ async def test_a_year(paymentsdk_client, paymentsdk_tenant, paymentsdk_clock):
     ids=["itself", "through a fixture", "through one of the session", "a clock asked for too late"],
 )
 def test_the_shared_server_and_a_clock_do_not_go_together(run, test: str) -> None:
-    """A test that had both would move the time of one server and look at the other: it is told what to do."""
+    """A test with both would move the time of one server and read the other: an error says how to avoid this."""
     fixtures = """
 import pytest
 
@@ -292,7 +292,7 @@ def theirs(paymentsdk_sandbox):
 
 
 def test_no_credential_is_printed(run, pytester) -> None:
-    """A failing test shows its fixtures; none of their credentials is in what they show."""
+    """A failing test shows its fixtures without credentials."""
     tests = """
 import json, pathlib
 
@@ -311,7 +311,7 @@ async def test_fails(paymentsdk_client, paymentsdk_tenant):
 
 
 def test_the_fixtures_are_documented(run) -> None:
-    """`pytest --fixtures` says of each what it is."""
+    """`pytest --fixtures` describes each fixture."""
     result = run("", "--fixtures")
 
     text = "\n".join(result.outlines)
@@ -327,21 +327,21 @@ def test_the_fixtures_are_documented(run) -> None:
 
 
 def modules_after(*imports: str) -> set[str]:
-    """Return what is imported after *imports*, in a process of its own."""
+    """Return the imported modules after *imports* in a new process."""
     code = f"import json, sys\n{'; '.join(f'import {name}' for name in imports)}\nprint(json.dumps([*sys.modules]))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(json.loads(process.stdout))
 
 
 def test_importing_the_plugin_imports_nothing_else() -> None:
-    """Every pytest of a user's machine imports it: beyond the package's own root it adds itself."""
+    """Every pytest on a user's machine imports the plugin, so it imports only itself and the root of the package."""
     added = modules_after("pytest", "paymentsdk", "paymentsdk.pytest_plugin") - modules_after("pytest", "paymentsdk")
 
     assert {"paymentsdk.pytest_plugin"} == added
 
 
 def test_the_sandbox_is_imported_when_a_test_asks_for_it(run) -> None:
-    """A run that does not use the fixtures has neither the sandbox nor its server in memory; one that does, has."""
+    """A run imports the sandbox and its server only if it uses the fixtures."""
     tests = """
 import sys
 
@@ -355,7 +355,7 @@ def test_after(paymentsdk_sandbox):
 
 
 def test_pytest_finds_the_plugin_by_itself() -> None:
-    """The installed package declares it, so that a user has to do nothing."""
+    """The installed package declares the plugin, so users need no setup."""
     declared = [point.value for point in entry_points(group="pytest11") if point.name == "paymentsdk"]
     if not declared:
         pytest.skip("needs the package, installed since it declares its plugin: install it again")
@@ -397,5 +397,5 @@ def test_nothing_is_left(paymentsdk_sandbox):
 
 
 def test_notifications_are_collected(run) -> None:
-    """A receiver of this seller alone verifies what comes; it is gone with its test."""
+    """A receiver verifies only notifications of this seller, and ends with its test."""
     run(WEBHOOKS).assert_outcomes(passed=4)

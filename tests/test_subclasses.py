@@ -1,6 +1,6 @@
-"""Values of other libraries: subclasses of moments, durations, numbers and texts are taken for what they are.
+"""Subclasses of moments, durations, numbers and texts, as in other libraries, work like plain values.
 
-pandas, pendulum and numpy change what their subclasses do: arithmetic, comparison, text. Those here change it likewise.
+pandas, pendulum and numpy change arithmetic, comparison and text in their subclasses. The subclasses here do the same.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ NOW = datetime(2026, 11, 22, 9, 30, 0, 125_000, UTC)
 
 
 def strange(*arguments: object, **options: object) -> NoReturn:
-    """What a subclass does that has changed a method: it fails, or returns what nobody expects."""
+    """A changed method of a subclass: it fails, or returns an unexpected value."""
     raise TypeError("unsupported operand type(s)")
 
 
 class Moment(datetime):
-    """A moment as pendulum has it: differences are no durations, and texts are its own."""
+    """A moment as in pendulum: differences are not timedeltas, and texts differ."""
 
     __sub__ = __rsub__ = __add__ = __radd__ = strange
     astimezone = isoformat = __str__ = __format__ = strange
@@ -55,19 +55,19 @@ class Moment(datetime):
 
 
 class Duration(timedelta):
-    """A duration as pendulum has it: its days are of another kind."""
+    """A duration as in pendulum: its days have another meaning."""
 
     __sub__ = __rsub__ = __add__ = __radd__ = __floordiv__ = __mod__ = __truediv__ = __mul__ = strange
     __lt__ = __le__ = __gt__ = __ge__ = strange
 
     @property
     def days(self) -> int:
-        """Without the weeks."""
+        """Return the days without the weeks."""
         return super().days % 7
 
 
 class NotATime(datetime):
-    """No moment at all, as `pandas.NaT`: an instance of `datetime` with nothing of one."""
+    """An instance of `datetime` that is no moment, as `pandas.NaT`."""
 
     def __new__(cls) -> Self:
         return super().__new__(cls, 1, 1, 1)
@@ -88,13 +88,13 @@ class NotATime(datetime):
 
 
 class Cents(Decimal):
-    """An amount with a text of its own."""
+    """An amount with a different text."""
 
     __str__ = __format__ = __repr__ = strange
 
 
 class Float(float):
-    """A number as numpy has it."""
+    """A number as in numpy."""
 
     __str__ = __repr__ = __format__ = strange
 
@@ -113,27 +113,27 @@ class Word(StrEnum):
 
 
 class Name(str):
-    """A text that shows itself in another way."""
+    """A text with a different `str()`."""
 
     __slots__ = ()
     __str__ = __repr__ = __format__ = strange
 
 
 class Mixed(str, Enum):  # noqa: UP042 - that is what is tried
-    """As enums were before `StrEnum`: `str()` of one is its name."""
+    """An enum as before `StrEnum`: its `str()` is its name."""
 
     TABLE = "table-7"
 
 
 class Day(date):
-    """A day with a text of its own."""
+    """A day with a different text."""
 
     isoformat = __str__ = __format__ = strange
 
 
 DAY = timedelta(days=1)
 TOKEN = "TEST-1-112412-x-111"
-#: What a door is tried with: a plain value, those that stand for the same, and what stands for nothing.
+#: The values for a door: a plain value, and subclasses with the same meaning.
 MOMENTS = NOW, [Moment(*NOW.timetuple()[:6], NOW.microsecond, UTC)]
 SOON = NOW + DAY / 24
 LATER = SOON, [Moment(*SOON.timetuple()[:6], SOON.microsecond, UTC)]
@@ -146,7 +146,7 @@ WORDS = "table-7", [Word.TABLE, Name("table-7"), Mixed.TABLE]
 
 
 class Platform:
-    """It has nothing, takes everything, and keeps what it was sent."""
+    """An empty platform that accepts all requests, and keeps them."""
 
     def __init__(self) -> None:
         self.sent: list[object] = []
@@ -161,7 +161,7 @@ class Platform:
 
 
 class Doors:
-    """Calls that take a value of the caller's, each by the name of its argument."""
+    """Calls that take a value of the caller, named after the argument."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.platform = out, Platform()
@@ -275,14 +275,14 @@ DOORS = {
 
 
 async def taken(door: Callable[[Doors, object], object], doors: Doors, value: object) -> None:
-    """Let *value* in, at once or in a call."""
+    """Pass *value* to *door*, and await the result if needed."""
     call = door(doors, value)
     if isawaitable(call):
         await call
 
 
 async def passed(door: Callable[[Doors, object], object], value: object, out: Path) -> list[object]:
-    """What is sent, and comes of it, where *value* comes in by a *door*."""
+    """Return the requests after *value* was passed to *door*."""
     doors = Doors(out)
     await taken(door, doors, value)
     assert doors.platform.sent
@@ -291,7 +291,7 @@ async def passed(door: Callable[[Doors, object], object], value: object, out: Pa
 
 @pytest.mark.parametrize("name", DOORS)
 async def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path, name: str) -> None:
-    """Whatever methods it has changed, the platform gets the same bytes as for a plain value."""
+    """The platform gets the same bytes for a subclass with changed methods as for a plain value."""
     (plain, variants), door = DOORS[name]
     expected = await passed(door, plain, tmp_path / "plain")
 
@@ -303,7 +303,7 @@ async def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path, name: str) -> 
     "name", [name for name, (values, _) in DOORS.items() if values in (MOMENTS, LATER, LENGTHS, LONG)]
 )
 async def test_what_is_no_moment_is_rejected(tmp_path: Path, name: str) -> None:
-    """`pandas.NaT` is an instance of `datetime`, and stands for none: nothing is sent."""
+    """`pandas.NaT` is an instance of `datetime`, but no moment: nothing is sent."""
     doors = Doors(tmp_path)
     of_the_sandbox = name in ("frozen_at", "freeze", "advance")
 
