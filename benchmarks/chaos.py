@@ -95,9 +95,9 @@ def main() -> None:
     """Run and print, and write the page with `--write`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
-    parser.add_argument("--minutes", type=float, default=30.0, help="begin no further run after this (default: 30)")
-    parser.add_argument("--sellers", type=int, default=200, help="one of them under two local names (default: 200)")
-    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    parser.add_argument("--minutes", type=float, default=30.0, help="start no run after this time (default: 30)")
+    parser.add_argument("--sellers", type=int, default=200, help="sellers; one has two local names (default: 200)")
+    parser.add_argument("--write", action="store_true", help="write the table into the page")
     options = parser.parse_args()
     outcomes, text = asyncio.run(run(options.seed, options.minutes, options.sellers))
     say(text)

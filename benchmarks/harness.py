@@ -121,15 +121,13 @@ class Result(Struct, frozen=True, kw_only=True):
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the parser of the options that all benches share."""
     line = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    line.add_argument(
-        "--quick", action="store_true", help="a few calls each: shows that the bench works, measures nothing"
-    )
+    line.add_argument("--quick", action="store_true", help="a few calls each: only check that the bench works")
     line.add_argument("--rounds", type=int, default=Options().rounds, help="slices per variant (%(default)s)")
     line.add_argument("--slice-ms", type=float, default=Options().slice_ms, help="length of a slice (%(default)s)")
-    line.add_argument("--seed", type=int, default=Options().seed, help="of the shuffling (%(default)s)")
+    line.add_argument("--seed", type=int, default=Options().seed, help="seed of the random order (%(default)s)")
     line.add_argument("--only", nargs="*", default=[], metavar="NAME", help="measure only these contestants")
     line.add_argument(
-        "--out", type=Path, default=None, help="where the JSON goes (benchmarks/results; nowhere with --quick)"
+        "--out", type=Path, default=None, help="folder for the JSON (benchmarks/results; none with --quick)"
     )
     return line
 

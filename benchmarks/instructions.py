@@ -102,7 +102,7 @@ def above(counts: Result, baseline: Result) -> list[str]:
 def main() -> int:
     """Count the instructions, and keep or check the counts."""
     line = argparse.ArgumentParser(description=__doc__)
-    line.add_argument("--check", action="store_true", help="fail where a count is more than 3 %% above the kept one")
+    line.add_argument("--check", action="store_true", help="fail if a count is more than 3 %% above the kept count")
     line.add_argument("--keep", action="store_true", help="write instructions.json")
     line.add_argument("--make", nargs=3, metavar=("NAME", "METHOD", "URL"), help=argparse.SUPPRESS)
     arguments = line.parse_args()

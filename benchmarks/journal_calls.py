@@ -69,7 +69,7 @@ async def functions() -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name the functions in their order")
+    parser.add_argument("--list", action="store_true", help="list the functions in order")
     options = parser.parse_args()
     run = asyncio.run(functions())
     print(*(run if options.list else ()), f"{len(run)} functions for one journaled create", sep="\n")

@@ -235,10 +235,10 @@ def main() -> None:
     """Run the benches with `--run`, print the bars, and write the pages with `--write`."""
     line = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     line.add_argument("--run", action="store_true", help="run the benches first, for a quarter of an hour")
-    line.add_argument("--quick", action="store_true", help="with --run: a few calls each, which measure nothing")
+    line.add_argument("--quick", action="store_true", help="with --run: a few calls each, only to check the benches")
     line.add_argument("--only", nargs="*", default=[], choices=BENCHES, metavar="BENCH", help="run only these")
-    line.add_argument("--results", type=Path, default=RESULTS, help="where the JSON is (%(default)s)")
-    line.add_argument("--write", action="store_true", help="put the tables into the pages on performance")
+    line.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON (%(default)s)")
+    line.add_argument("--write", action="store_true", help="write the tables into the pages on performance")
     arguments = line.parse_args()
     if arguments.quick and arguments.results == RESULTS:
         line.error("a quick run measures nothing: give --results another folder")

@@ -32,7 +32,7 @@ rejects a token in the query. The token identifies the seller, so paths do not n
 
 A seller authorizes an application, and the application gets an authorization code. The application exchanges the code
 for an access token and a refresh token within 10 minutes (4.1). The access token is valid for
-{DEFAULT_LIFETIME // 86_400} days; refresh it then. The scopes are `offline_access`, `read` and `write`. A
+{DEFAULT_LIFETIME // 86_400} days; then refresh it. The scopes are `offline_access`, `read` and `write`. A
 `marketplace_fee` needs a token from this exchange.
 
 The contract does not define the page where the seller authorizes the application, or its address. See

@@ -70,8 +70,8 @@ retries a 3xx or a 403.
 
 "If unsettled" concerns a keyed write after a 4xx that does not settle it. The client retries the write with its key and
 the same bytes in two cases: an attempt is in doubt, or the response says that something is in progress. A 409, 423 or
-425 says so, unless its code settles the write, contains `_already_`, or is `{KEY_ALREADY_USED}`. After
-{MAX_UNSETTLED} such retries the outcome is unknown."""
+425 says so, unless its code settles the write, contains `_already_`, or is `{KEY_ALREADY_USED}`.
+After {MAX_UNSETTLED} such retries the outcome is unknown."""
 
 FAILURES = {
     Failure.NOT_SENT: "Not sent",

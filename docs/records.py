@@ -85,7 +85,7 @@ def records() -> str:
         "## What a call does",
         ABOUT_BEGIN,
         table(["State of the record", "Same bytes", "Other bytes", "Same bytes, no key"], rows),
-        "## What may follow",
+        "## State changes",
         ABOUT_TRANSITIONS,
         table(["State", "Replaced by", "By whom"], changes),
     ])  # fmt: skip

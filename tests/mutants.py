@@ -439,11 +439,11 @@ def changed_lines(since: str) -> dict[Path, set[int]]:
 def main() -> int:
     """Try the mutants of the command line, and print the survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; without, the lines that differ")
-    parser.add_argument("--since", default="main", help="the revision from which they differ (%(default)s)")
-    parser.add_argument("--tests", nargs="+", help="the tests that try them (those of the same part of the package)")
-    parser.add_argument("--sample", type=int, help="so many of the mutants, drawn at random (all)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws others (%(default)s)")
+    parser.add_argument("paths", nargs="*", type=Path, help="files and folders (the changed lines)")
+    parser.add_argument("--since", default="main", help="the revision to compare with (%(default)s)")
+    parser.add_argument("--tests", nargs="+", help="the tests to run (the tests of the same part of the package)")
+    parser.add_argument("--sample", type=int, help="the number of random mutants to try (all)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choice (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="forks at once (%(default)s)")
     options = parser.parse_args()
     paths = [path.resolve() for path in options.paths]

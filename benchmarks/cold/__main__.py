@@ -1,6 +1,6 @@
 """Run one of the programs: ``python -m benchmarks.cold MODULE BASE_URL AUTHORITY STARTED``.
 
-*STARTED* is the monotonic time at which the process was asked for. Prints milliseconds, one metric per line.
+*STARTED* is the monotonic time of the start of the process. It prints milliseconds, one metric per line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""aiohttp, and JSON as it comes."""
+"""aiohttp with untyped JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""httpx, and JSON as it comes."""
+"""httpx with untyped JSON."""
 
 from __future__ import annotations
 
