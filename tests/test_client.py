@@ -233,7 +233,7 @@ def test_a_transport_that_does_not_exist(environment) -> None:
     PaymentsClient.from_env(transport=MemoryTransport())
 
 
-async def test_options_beside_the_environment(environment) -> None:
+async def test_options_override_the_environment(environment) -> None:
     """Arguments fill gaps in the environment. A source of tokens replaces the token of the environment."""
     environment(**VARIABLES)
     transport = MemoryTransport(lambda request: ORDER)

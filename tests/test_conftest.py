@@ -94,7 +94,7 @@ def test_a_leak_is_an_error(run, leak: str) -> None:
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-def test_unwatched_nobody_notices(run, leak: str) -> None:
+def test_without_the_fixture_the_leaks_pass(run, leak: str) -> None:
     """The same tests pass without the fixture, so the fixture finds the leaks."""
     run(LEAKS[leak], watched=False).assert_outcomes(passed=1)
 

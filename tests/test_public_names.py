@@ -189,7 +189,7 @@ def untyped(signature: object) -> list[str]:
     return names
 
 
-def test_public_names_are_those_of_the_snapshot() -> None:
+def test_public_names_match_the_snapshot() -> None:
     """No public name, argument, member or default appears, changes or vanishes unintentionally."""
     expected = SNAPSHOT.read_text(encoding="utf-8").splitlines()
     difference = list(unified_diff(expected, snapshot().splitlines(), "snapshot", "package", lineterm="", n=0))

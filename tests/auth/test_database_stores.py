@@ -441,7 +441,7 @@ async def test_a_refresh_is_one_more_connection(counted: Counted) -> None:
     assert pair(2) == await store.load()
 
 
-async def test_a_lost_connection_is_made_anew(counted: Counted) -> None:
+async def test_a_lost_connection_is_replaced(counted: Counted) -> None:
     """Whatever has cut it, the next statement is done."""
     store = counted.store()
     await store.save(pair(1))
@@ -490,7 +490,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)
 """
 
 
-async def test_a_forked_process_connects_anew(dsn: str) -> None:
+async def test_a_forked_process_opens_its_own_connection(dsn: str) -> None:
     """Two that write on one connection would read each other's responses."""
     process = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", FORKED, dsn], check=False, timeout=50)
 

@@ -183,7 +183,7 @@ async def test_other_headers_hide_nothing_of_a_rejection(make_client) -> None:
 # --- the whole result of a call ---------------------------------------------------------------------------------------
 
 
-async def test_the_result_of_a_method_is_never_that_of_a_refresh(make_client, platform: Platform, clock, until) -> None:
+async def test_the_result_of_a_method_never_comes_from_a_refresh(make_client, platform: Platform, clock, until) -> None:
     """A refresh outlives the call that began it: its response, with the tokens, is not that of the method."""
     token = RefreshingToken(platform.pair(expires_at=START + 5, issued_at=START - 600))
     client = make_client(auth=token)

@@ -120,7 +120,7 @@ async def test_a_pair_that_the_platform_has_issued_to_the_seller_is_taken(make_c
     assert (["77", "77"], "TG-new") == (platform.asked_by, (await store.load()).refresh_token)
 
 
-async def test_a_live_token_stays_in_use_beside_the_pair_of_another(make_client, clock: FakeClock, caplog) -> None:
+async def test_a_live_token_stays_in_use_next_to_another_pair(make_client, clock: FakeClock, caplog) -> None:
     """It is due for a refresh, which would put the pair of one seller in place of that of the other."""
     store = MemoryTokenStore(BOB)
     tokens: list[str] = []

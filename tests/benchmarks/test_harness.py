@@ -261,7 +261,7 @@ def row(name: str, *samples: float) -> Row:
     return Row({"contestant": name, "in flight": 1}, {"cpu_us": list(samples)})
 
 
-def test_a_ratio_is_that_of_the_rounds() -> None:
+def test_a_ratio_is_taken_per_round() -> None:
     """A slow second that hits both variants of a round does not move their ratio."""
     base, twice = row("base", 10, 10, 100), row("twice", 20, 20, 200)
 

@@ -271,7 +271,7 @@ def test_advance_moves_the_clock_of_one_seller(capsys, sandbox, order):
 
 
 @pytest.mark.parametrize("text", ["20m", "soon", "P1M", "1.5 h"])
-def test_a_duration_that_is_none(capsys, sandbox, text: str):
+def test_an_invalid_duration_is_rejected(capsys, sandbox, text: str):
     """The complaint says how one is written."""
     complaint = f"400 bad_request: {text!r} is not an ISO 8601 duration of weeks to seconds, such as PT5M or P30D"
     assert complaint == complain(capsys, "advance", text)
@@ -315,7 +315,7 @@ def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
     assert "no faults\n" == ask(capsys, "faults")
 
 
-def test_nobody_there(capsys):
+def test_no_server_listens(capsys):
     """Where nothing listens, one line says how to start a sandbox, or to name one that runs on another port."""
     url = f"http://127.0.0.1:{free_port()}"
 

@@ -140,7 +140,7 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
-def test_an_address_that_is_none_is_not_repeated(run, monkeypatch, scheme: str) -> None:
+def test_an_invalid_address_is_not_repeated(run, monkeypatch, scheme: str) -> None:
     """It has the password of a database, which would stand in whatever keeps stderr."""
     monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}shop:secret@127.0.0.1/payments")
 
@@ -201,7 +201,7 @@ def test_recover_carries_out_what_is_open(run, sandbox: Sandbox) -> None:
     assert (0, "no records\n", "") == run("list")
 
 
-def test_recover_says_what_is_left(run, sandbox: Sandbox) -> None:
+def test_recover_reports_open_records(run, sandbox: Sandbox) -> None:
     """Records of another seller are not sent: exit code 1, and who they belong to."""
     lose(sandbox, "table-7/1")
     keep(make_record("table-8/1", base_url=sandbox.base_url))
@@ -225,7 +225,7 @@ def test_recover_needs_credentials(run, sandbox: Sandbox, monkeypatch: pytest.Mo
     assert "shop-1: PAYMENTSDK_ACCESS_TOKEN: is not set" in printed
 
 
-def test_abandon_closes_what_nobody_can_tell(run) -> None:
+def test_abandon_closes_an_unknown_record(run) -> None:
     """Without a living owner; a later call with the name then says that its outcome is unknown."""
     key = keep(make_record("a"), Resolution(state=RecordState.UNKNOWN))
 

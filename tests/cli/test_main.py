@@ -113,7 +113,7 @@ def test_who_names_no_command_sees_them_all(capsys):
 
 
 @pytest.mark.parametrize("arguments", [["--foo"], ["demo", "--foo"], ["sandbox", "faults", "--foo"]], ids=" ".join)
-def test_what_nobody_knows_is_named(capsys, arguments: list[str]):
+def test_unknown_values_are_named(capsys, arguments: list[str]):
     """In the words that every command line has for it."""
     with pytest.raises(SystemExit):
         main([*arguments, *([] if arguments[1:] else ["demo"])])

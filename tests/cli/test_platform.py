@@ -135,7 +135,7 @@ def test_a_body_that_breaks_a_rule(run, sandbox, body: str | None, complaint: st
     assert [] == list(sandbox.platform.feed.requests)
 
 
-def test_a_member_that_nobody_knows_is_not_left_out(run, sandbox):
+def test_an_unknown_member_is_not_left_out(run, sandbox):
     """Where the platform itself would not look at it: a misspelt member of a body is rejected, with its place."""
     Path("pay.json").write_text(
         '{"wallet_payment": {"transaction_amount": 5, "descripton": "x"}, "payer": {"token": "t", "type_token": "w"}}'
@@ -481,7 +481,7 @@ def test_a_search_that_fails_at_once_says_nothing_of_rows(run, sold, sandbox, fo
     ],
     ids=["rows", "amount"],
 )
-def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list[str], body: str, place: str):
+def test_left_out_parts_are_reported(capsys, monkeypatch, *, form: str, words: list[str], body: str, place: str):
     """Without a word, a list with a row less, or an order without its amount, would look whole."""
     settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
 
@@ -493,7 +493,7 @@ def test_what_is_left_out_is_said(capsys, monkeypatch, *, form: str, words: list
     assert re.fullmatch(f"[^:]*: the response breaks the contract at {place}", line)
 
 
-def test_what_is_left_out_is_not_kept(caplog, monkeypatch):
+def test_left_out_rows_are_not_kept(caplog, monkeypatch):
     """A walk of a million rows that break the contract needs the memory of a few pages."""
     caplog.set_level("ERROR")  # What pytest keeps of each warning is memory, too.
     size, pages, used = 100, itertools.count(1), {}
@@ -680,7 +680,7 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
     assert (130, "", message) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
 
 
-def test_a_write_whose_columns_are_none_is_not_begun(run, sandbox):
+def test_a_write_with_unknown_columns_is_not_begun(run, sandbox):
     """Nothing is sent where exit code 2 says so."""
     Path("order.json").write_text(ORDER, encoding="utf-8")
     body = ("--body", "order.json", "--idempotency-key", "one")

@@ -323,7 +323,7 @@ async def test_an_order_that_cannot_be_read_is_no_difference_for_a_person(shop: 
     assert 1 == json.loads(result.out)["counts"]["not_read"]
 
 
-async def test_a_command_that_can_read_nobody_names_a_seller(shop: Shop) -> None:
+async def test_a_command_that_can_read_no_seller_names_one(shop: Shop) -> None:
     """3, as for a client of one seller."""
     shop.book.write_text("account,reference\nshop-1,A-1", encoding="utf-8")
     (shop.directory / "tokens.json").write_text('{"shop-1": "TEST-0-0-dead-0"}', encoding="utf-8")

@@ -124,7 +124,7 @@ async def test_two_calls_have_two_numbers() -> None:
         (Response(503), CallOutcome.UNKNOWN, "OutcomeUnknown", None, Failure.SERVER),
     ],
 )
-async def test_what_came_of_a_write(answer, outcome, error, status, kind) -> None:
+async def test_the_result_of_a_write(answer, outcome, error, status, kind) -> None:
     """The three outcomes of a write are values of an enum, and so is the kind of each failure."""
     events, transport = Seen(), MemoryTransport([answer])
 
@@ -304,7 +304,7 @@ async def test_a_budget_that_is_spent_shows() -> None:
     assert 0.97 == end.retry_budget
 
 
-async def test_a_budget_that_nobody_has_spent_from_is_full() -> None:
+async def test_an_untouched_budget_is_full() -> None:
     """That of another seller, or of writes where reads have failed."""
     events = Seen()
     client = make(events, MemoryTransport([*[SendFailed("reset")] * 4, ORDER]))

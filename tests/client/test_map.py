@@ -280,7 +280,7 @@ async def test_a_function_that_is_not_async_is_a_defect(client) -> None:
         [_ async for _ in client.map(lambda item: item, [1])]
 
 
-async def test_leaving_early_closes_a_generator_that_nobody_waits_for(client) -> None:
+async def test_leaving_early_closes_an_unused_generator(client) -> None:
     """At once, and not when Python collects it."""
     closed = []
 

@@ -88,13 +88,13 @@ def test_one_row_costs_no_other(read: Callable[[bytes], tuple], size: int, extra
 
 
 @pytest.mark.control(*NO_REPLACEMENT, raises=ValueError)
-def test_a_name_that_nobody_declares_may_have_one() -> None:
+def test_an_undeclared_name_may_have_one() -> None:
     """What is skipped is read by the decoder as well."""
     assert 3 == SEARCH.decode(page({"id": 3, "\udc00": {"\ud83d": ["\ud83d"]}}))[0].elements[0].id
 
 
 @pytest.mark.control("paymentsdk._contract.identity.replace_lone_surrogates", lambda body: (body, []))
-async def test_an_error_that_came_as_a_success_is_none() -> None:
+async def test_an_error_sent_as_a_success_is_rejected() -> None:
     """What has half a character is still looked at for what an error has."""
     body = json.dumps({**MADE, "status": 400, "message": "lunch \ud83d"}).encode()
 

@@ -297,7 +297,7 @@ def test_a_text_that_is_not_seen_is_found():
     assert not is_seen("has expired ... 401", message)
 
 
-async def test_an_order_that_nobody_has_paid_is_in_no_search(sandbox: Sandbox):
+async def test_an_unpaid_order_is_in_no_search(sandbox: Sandbox):
     """What the page says of a row that is missing: it comes with the payment."""
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         new_order = await client.orders.create(order())

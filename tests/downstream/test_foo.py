@@ -255,7 +255,7 @@ async def test_a_job_happens_when_its_moment_has_come(sandbox, client):
     assert VoucherState.SPENT == (await client.vouchers.get(second.id)).state
 
 
-def test_a_job_that_nobody_gave_cannot_be_scheduled(sandbox):
+def test_an_unknown_job_cannot_be_scheduled(sandbox):
     """It would never happen."""
     context = sandbox.platform.context(sandbox.tenant)
     with pytest.raises(ValueError, match=r"there is no job 'voucher\.melt'; there are .*voucher\.expire"):

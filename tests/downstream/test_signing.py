@@ -59,7 +59,7 @@ async def test_each_attempt_is_signed_as_it_is_sent():
     assert "X-Idempotency-Key" not in sent
 
 
-async def test_what_was_signed_is_shown_to_nobody(caplog):
+async def test_signed_content_is_not_shown(caplog):
     """Not in a `repr` of a request, and not where the platform repeats it."""
     caplog.set_level(logging.DEBUG)
 

@@ -113,7 +113,7 @@ async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bo
 
 
 @pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
-async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -> None:
+async def test_a_refresh_with_the_token_of_another_seller_is_rejected(play) -> None:
     """The rejection stands: nothing was done, and nothing is done as somebody else."""
 
     class Overwritten(Vault):
@@ -128,7 +128,7 @@ async def test_a_refresh_that_brings_the_token_of_another_seller_is_none(play) -
 
 @pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
 @pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
-async def test_a_token_that_names_nobody_does_not_hide_the_seller_before_it(play, due: bool) -> None:
+async def test_a_token_without_a_seller_does_not_hide_the_last_seller(play, due: bool) -> None:
     """From one seller by such a token to another: a third attempt as that one would be a second order."""
 
     class Overwritten(Vault):
@@ -151,7 +151,7 @@ async def test_a_retry_goes_out_with_a_newer_token_of_the_seller(play, token: st
 
 
 @pytest.mark.parametrize("token", [b"APP_USR-access-1", "two words", "", "line\r\nX-Evil: 1"])
-async def test_a_token_that_is_none_is_not_sent(play, token: object) -> None:
+async def test_an_invalid_token_is_not_sent(play, token: object) -> None:
     """What a source gives is looked at before it gets into a header, each time that it is another."""
     played = await play("orders.cancel", ORDER, auth=Vault(token, token), access_token=None)
 

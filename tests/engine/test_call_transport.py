@@ -121,7 +121,7 @@ async def test_an_operation_whose_body_holds_itself_is_rejected(client, transpor
     assert [] == transport.requests
 
 
-async def test_whatever_a_transport_raises(play) -> None:
+async def test_every_error_of_a_transport(play) -> None:
     """An exception that a transport should not have raised may have come after the request went out: its place is told.
 
     Its text is not: nobody knows what is in it.

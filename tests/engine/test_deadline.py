@@ -79,7 +79,7 @@ async def test_without_bounds_failures_are_what_they_are(play, failures, failure
     assert (NotSent if failure == "unsent" else OutcomeUnknown) is type(played.error)
 
 
-async def test_the_last_attempt_gets_what_is_left(play, hang, clock) -> None:
+async def test_the_last_attempt_gets_the_remaining_time(play, hang, clock) -> None:
     """An attempt that would outlive the call gets the rest of its time, and it is the total that ran out then."""
     policy = RetryPolicy(base_delay=0)
 

@@ -218,7 +218,7 @@ def test_repair(name: str, members: dict[str, object], path: str, value: object,
 
 
 @pytest.mark.control("paymentsdk.resources.common.visible", lambda text: text)
-def test_a_state_that_nobody_knows_is_one_line_of_text() -> None:
+def test_an_unknown_state_is_one_line_of_text() -> None:
     """It keeps its text, and what shows it in a log forges no line there."""
     text = "paid\nCRITICAL forged \x1b[2J"
     order, _ = OPERATIONS["orders.get"].decode(json.dumps({"id": "X1", "status": text}).encode())
@@ -227,7 +227,7 @@ def test_a_state_that_nobody_knows_is_one_line_of_text() -> None:
     assert repr(order).isprintable()
 
 
-def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
+def test_valid_members_read_the_same_next_to_invalid_ones() -> None:
     """An empty text, and a day without a time, are what they are in a response that needs no repair."""
     members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}
     exact, none = OPERATIONS["preferences.create"].decode(body(**members))
@@ -239,7 +239,7 @@ def test_what_follows_the_contract_is_read_alike_beside_what_does_not() -> None:
     assert "$.expires" == anomaly.path
 
 
-def test_a_day_that_is_none_beside_another_malformed_member() -> None:
+def test_an_invalid_day_next_to_a_malformed_member() -> None:
     """A Struct that reads its own days is repaired member by member, and none of its errors comes out of `decode`."""
     route = {"company": [5], "departure_date_time": "2026-01-31", "arrival_date_time": "soon"}
 
@@ -287,7 +287,7 @@ def test_a_coordinate_that_is_no_number(number: str) -> None:
     assert "dropped" in anomaly.reason
 
 
-def test_what_is_right_stays_beside_what_is_repaired() -> None:
+def test_valid_members_stay_next_to_repaired_ones() -> None:
     """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
     members = {
         "status": "created",
@@ -350,7 +350,7 @@ def test_one_malformed_member_costs_nothing_else() -> None:
     assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
 
 
-def test_a_day_without_a_time_beside_a_malformed_member() -> None:
+def test_a_day_without_a_time_next_to_a_malformed_member() -> None:
     """Neither hides the other."""
     body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
 
@@ -361,7 +361,7 @@ def test_a_day_without_a_time_beside_a_malformed_member() -> None:
 
 
 @pytest.mark.parametrize("offset", ["Z", "z", "-00:00", "+00:00", "-0000", "+0000"])
-def test_a_moment_is_read_alike_beside_one_that_is_malformed(offset: str) -> None:
+def test_a_moment_next_to_a_malformed_one_reads_the_same(offset: str) -> None:
     """Whatever form of its offset the exact way takes is nothing to be reported in the other rows either."""
     rows = [{"id": 1, "date_created": "yesterday"}, {"id": 2, "date_created": f"2026-01-31T12:30:00{offset}"}]
 
@@ -458,7 +458,7 @@ UNDECODABLE = [
 
 
 @pytest.mark.parametrize("response", UNDECODABLE, ids=lambda response: repr(response[:14]))
-def test_what_nobody_can_trust(response: bytes) -> None:
+def test_an_untrustworthy_response(response: bytes) -> None:
     """What is not JSON, not an object, or an object without its id is never made into an empty response."""
     order = OPERATIONS["orders.get"]
 
@@ -477,7 +477,7 @@ def test_what_nobody_can_trust(response: bytes) -> None:
         (b'{"id":"1","a":1e400,}', "trailing comma in object (byte 20)"),
     ],
 )
-def test_why_nobody_can_trust_it(response: bytes, reason: str) -> None:
+def test_the_reason_of_an_untrustworthy_response(response: bytes, reason: str) -> None:
     """The error says what is wrong, and where in the body, whatever numbers come before it."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         OPERATIONS["orders.get"].decode(response)
@@ -505,7 +505,7 @@ def test_deep_free_form_data(levels: int) -> None:
     assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)
 
 
-def test_numbers_of_free_form_data_are_those_of_the_exact_way() -> None:
+def test_numbers_of_free_form_data_match_the_exact_decoding() -> None:
     """Free-form data reads the same, whether something else of the response had to be repaired or not."""
     response = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
     decoder = OPERATIONS["customers.create"]

@@ -31,7 +31,7 @@ def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
 
 @pytest.mark.parametrize("amount", NOT_AMOUNTS)
 @pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
-def test_amounts_that_are_none(name: str, amount: str) -> None:
+def test_invalid_amounts_are_dropped(name: str, amount: str) -> None:
     """NaN, infinities and monstrous exponents decode like any amount: they are found at any depth, and dropped."""
     assert_dropped(name, amount)
 
@@ -63,7 +63,7 @@ def test_amounts_that_are_plain_enough(amount: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
-def test_long_amounts_beside_a_member_that_is_repaired(amount: str) -> None:
+def test_long_amounts_next_to_a_repaired_member(amount: str) -> None:
     """What another member has wrong costs no amount its digits."""
     clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
 

@@ -145,7 +145,7 @@ def test_a_response_may_be_no_struct(kind: object, sent: bytes, value: object, r
         (list[Row], b'[{"id": 1}]]', "not JSON: .*trailing"),
     ],
 )
-def test_a_response_that_is_something_else_is_none(kind: object, sent: bytes, reason: str) -> None:
+def test_a_response_of_another_type_is_rejected(kind: object, sent: bytes, reason: str) -> None:
     """Nothing is made up for it."""
     with pytest.raises(ValueError, match=reason):
         declared(result=kind).decode(sent)

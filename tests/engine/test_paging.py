@@ -93,7 +93,7 @@ async def test_an_entry_that_is_no_row_takes_its_place(
 
 
 @SHAPES
-async def test_what_is_left_of_two_pages_may_be_the_same(tables, elements: bool) -> None:
+async def test_the_rests_of_two_pages_may_be_equal(tables, elements: bool) -> None:
     """Pages that overlap, with entries between them that are no rows, are not taken for one page that comes twice."""
     bad = {1, 3}
 

@@ -92,7 +92,7 @@ async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
-async def test_a_total_of_nothing_beside_rows(tables, prefetch: int) -> None:
+async def test_a_total_of_zero_next_to_rows(tables, prefetch: int) -> None:
     """A platform that counts no rows and sends some is walked until an empty page."""
 
     def uncounted(response: dict[str, object], request) -> None:
@@ -204,7 +204,7 @@ async def test_an_empty_page_at_the_end_is_as_it_should_be(
     assert ((), (), []) == (page.items, page.anomalies, caplog.records)
 
 
-async def test_a_page_that_nobody_asked_for(tables, make_client) -> None:
+async def test_an_unrequested_page_is_rejected(tables, make_client) -> None:
     """A response with another offset belongs to another request: it is asked for again, and then is no response."""
 
     def shift(response: dict[str, object], request) -> None:

@@ -87,7 +87,7 @@ async def test_a_new_pair_is_saved_before_it_is_used(signed_in, issuer, until) -
     assert 1 == len(issuer.refreshes)
 
 
-async def test_whoever_is_rejected_while_a_pair_is_saved_waits_for_it(issuer, until) -> None:
+async def test_a_call_rejected_during_a_save_waits_for_the_save(issuer, until) -> None:
     """A call that was out with the old token gets the new one when the store has it, and not before."""
     store = SlowStore(issuer)
     auth = RefreshingToken(issuer.pair(), store=store)
@@ -216,7 +216,7 @@ async def test_a_refresh_ends_before_its_transport_is_closed(signed_in, issuer, 
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
-async def test_a_refresh_ends_before_its_client_whoever_loses_patience(signed_in, issuer, until) -> None:
+async def test_a_refresh_ends_before_its_client_after_any_cancellation(signed_in, issuer, until) -> None:
     """Closing that is cancelled, again and again as anyio does, ends as cancelled once the only pair is saved."""
     store, transport, response = MemoryTokenStore(), Abrupt(issuer), asyncio.Event()
     client = signed_in(issuer.pair(expires_at=0.0), store=store, transport=transport)
@@ -260,7 +260,7 @@ async def test_a_pair_that_is_saved_at_last_is_waited_for(signed_in, issuer, unt
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
 @pytest.mark.parametrize("expires_at", [START + 300, 0.0])
-async def test_a_pair_that_nobody_saves_any_more_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
+async def test_an_abandoned_pair_is_saved_in_the_end(signed_in, issuer, expires_at: float) -> None:
     """A program that makes no further call loses no grant to a store that failed once: closing tries it again."""
     store = SlowStore(issuer, failures=1)
     client = signed_in(issuer.pair(expires_at=expires_at), store=store)

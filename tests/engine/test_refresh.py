@@ -81,7 +81,7 @@ async def test_a_token_that_stays_the_same_is_refreshed_once(signed_in, issuer) 
     assert 1 == len(issuer.refreshes)
 
 
-async def test_a_client_that_is_closed_takes_nobody_along(make_client, issuer, until) -> None:
+async def test_closing_a_client_does_not_cancel_other_callers(make_client, issuer, until) -> None:
     """Two clients can share a token: when the one that renews it is closed, the other asks for itself."""
     token = RefreshingToken(issuer.pair(expires_at=0.0))
     hold, honest = asyncio.Event(), issuer.renew
@@ -189,7 +189,7 @@ async def test_a_cancelled_waiter_does_not_take_the_refresh_with_it(signed_in, i
 
 
 @pytest.mark.parametrize("end", ["fails", "is cancelled"])
-async def test_a_refresh_that_ends_with_nobody_waiting(issuer, until, caplog, end: str) -> None:
+async def test_a_refresh_that_ends_without_waiters(issuer, until, caplog, end: str) -> None:
     """When all who waited are cancelled, a refresh that comes to nothing does so in silence."""
     auth, go_on = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
 
@@ -208,7 +208,7 @@ async def test_a_refresh_that_ends_with_nobody_waiting(issuer, until, caplog, en
     assert [] == caplog.records
 
 
-async def test_a_refresh_that_is_cancelled_before_it_begins_is_begun_anew(issuer) -> None:
+async def test_a_refresh_cancelled_before_it_begins_is_started_again(issuer) -> None:
     """Whoever cancels every task of a program that goes on leaves no token that cannot be refreshed any more."""
     auth = RefreshingToken(issuer.pair(expires_at=0.0))
 
@@ -237,7 +237,7 @@ async def test_a_refresh_that_is_cancelled_before_it_begins_leaves_the_token_due
     assert auth.token(START) is None
 
 
-def test_a_refresh_of_a_loop_that_is_gone_is_not_taken_for_the_one_under_way(issuer) -> None:
+def test_a_refresh_of_a_closed_loop_is_not_joined(issuer) -> None:
     """When it is thrown away at last, whoever comes next still joins the new one: a refresh token is good for one."""
     auth, requests = RefreshingToken(issuer.pair(expires_at=0.0)), list[str]()
 
@@ -270,7 +270,7 @@ def test_a_refresh_of_a_loop_that_is_gone_is_not_taken_for_the_one_under_way(iss
         task._log_destroy_pending = False
 
 
-async def test_a_refresh_that_nobody_waits_for_is_kept(signed_in, issuer, until) -> None:
+async def test_a_refresh_without_waiters_is_kept(signed_in, issuer, until) -> None:
     """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
     store = MemoryTokenStore()
     client = signed_in(issuer.pair(expires_at=0.0), store=store)

@@ -61,7 +61,7 @@ async def test_an_early_refresh_that_fails_keeps_the_live_token(signed_in, issue
     assert ["Bearer APP_USR-access-1"] * 3 + ["Bearer APP_USR-access-2"] == issuer.used
 
 
-async def test_an_early_refresh_holds_up_nobody_else(signed_in, issuer, clock, until) -> None:
+async def test_an_early_refresh_blocks_no_other_call(signed_in, issuer, clock, until) -> None:
     """While the token endpoint hangs, the call that asked it waits as long as an attempt may take; no other waits.
 
     All of them go out with the live token, and the pause before the next try begins when this one has ended.

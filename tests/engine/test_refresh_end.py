@@ -78,7 +78,7 @@ async def test_a_token_is_refreshed_once_in_a_call(signed_in, issuer) -> None:
         {"access_token": "APP_USR-access-2", "refresh_token": "TG-refresh-2", "expires_in": 10**400},
     ],
 )
-async def test_a_new_refresh_token_outlives_what_is_wrong_beside_it(signed_in, issuer, response: object) -> None:
+async def test_a_new_refresh_token_survives_malformed_members(signed_in, issuer, response: object) -> None:
     """The refresh token before is spent: the new one is kept, whatever the rest of the response looks like."""
     issuer.trouble = [Response(200, {}, json.dumps(response).encode())]
     store = MemoryTokenStore()
@@ -196,7 +196,7 @@ async def test_a_rejection_stands_where_there_is_no_way_to_refresh(make_client, 
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 429])
-async def test_the_rejection_of_a_refresh_is_not_that_of_the_request(signed_in, issuer, status: int) -> None:
+async def test_a_rejected_refresh_is_not_a_rejected_request(signed_in, issuer, status: int) -> None:
     """A call that has no token was not sent: nobody settles a write, or misses an order, by what its refresh met."""
     issuer.trouble = [Response(status, {}, b'{"error":"invalid_request"}')] * 9
     client = signed_in(issuer.pair(expires_at=0.0))

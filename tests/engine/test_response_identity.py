@@ -28,7 +28,7 @@ FOREIGN = ["orders.get", "orders.create", "orders.cancel", "orders.refund", "pla
 
 @pytest.mark.control("paymentsdk.Operation.identity", property(lambda operation: None))
 @pytest.mark.parametrize("name", FOREIGN)
-async def test_a_response_to_someone_else_is_none(play, jobs, name: str) -> None:
+async def test_a_response_to_another_request_is_rejected(play, jobs, name: str) -> None:
     """Bytes left on a connection become the response to the next request: it is never taken for our own."""
     await assert_foreign(play, jobs, name)
 
@@ -45,7 +45,7 @@ def any_page(read):
 
 @pytest.mark.control("paymentsdk.PageShape.read", around=any_page)
 @pytest.mark.parametrize("name", ["invoices.search", "merchant_orders.search"])
-async def test_a_page_that_was_not_asked_for_is_none(play, jobs, name: str) -> None:
+async def test_an_unrequested_page_does_not_count(play, jobs, name: str) -> None:
     """A page at another offset, or a response without rows, is never taken for the page of this request."""
     await assert_foreign(play, jobs, name)
 
@@ -180,7 +180,7 @@ async def test_what_is_rejected_here_names_its_operation(client) -> None:
     assert "orders.get" == rejected.value.operation
 
 
-async def test_the_name_of_an_operation_is_none(client, transport) -> None:
+async def test_a_name_is_not_an_operation(client, transport) -> None:
     """Whoever gives a name is told where the operation is."""
     with pytest.raises(RequestInvalid, match=r"such as OPERATIONS\['orders.get'\]"):
         await client.call("orders.get", order_id="ORD1")
@@ -250,7 +250,7 @@ async def test_a_response_that_says_little_is_taken(play) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders.create", "preferences.create", "customers.create", "wallet_payments.create"])
-async def test_an_id_of_no_characters_is_none(play, name) -> None:
+async def test_an_empty_id_is_rejected(play, name) -> None:
     """A response that names nothing, with no id or an empty one, does not say that all is well."""
     nameless = await play(name, Response(201, {}, b'{"id":""}'), retry=ONCE)
     null = await play(name, Response(201, {}, b'{"id":null}'), retry=ONCE)
@@ -282,7 +282,7 @@ async def test_a_rejection_whose_body_is_no_bytes_does_not_cost_the_key(play, bo
 
 
 @pytest.mark.parametrize("headers", [None, [("X-Request-Id", "r-1")], {"X-Request-Id": None}, {7: "a"}])
-async def test_headers_that_are_none_do_not_cost_a_response(play, headers) -> None:
+async def test_invalid_headers_do_not_cost_a_response(play, headers) -> None:
     """What a transport of one's own brings back with fields that nobody can read is still the response it is."""
     good = await play("orders.cancel", Response(200, headers, b'{"id":"ORD1"}'), retry=ONCE)
     bad = await play("orders.cancel", Response(404, headers, b'{"code":"order_not_found"}'), retry=ONCE)

@@ -552,7 +552,7 @@ async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders.get", "orders.create"])
-async def test_a_cancellation_that_nobody_asked_for_is_no_response(make_client, jobs, name: str) -> None:
+async def test_an_unrequested_cancellation_is_not_a_response(make_client, jobs, name: str) -> None:
     """What ended a task of the transport's own does not end the caller's: the call goes on, with its one key."""
     transport = MemoryTransport([asyncio.CancelledError(), jobs[name].response])
 
@@ -562,7 +562,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_no_response(make_client, 
     assert 1 == len({request.headers.get("X-Idempotency-Key") for request in transport.requests})
 
 
-async def test_a_write_after_which_nobody_was_cancelled_is_unknown(make_client, jobs) -> None:
+async def test_a_write_whose_cancellation_was_swallowed_is_unknown(make_client, jobs) -> None:
     """A task that ends as cancelled, and was not, would say nothing of the money."""
     client = make_client(transport=MemoryTransport([asyncio.CancelledError()]), retry=RetryPolicy(attempts=1))
 

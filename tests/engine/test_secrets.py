@@ -89,7 +89,7 @@ def test_a_credential_in_a_header_that_is_rejected(wrong: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("wrong", [{"retry": 5}, {"observers": 5}, {"bogus": 1}])
-def test_a_credential_beside_an_option_that_is_rejected(
+def test_a_credential_next_to_a_rejected_option_is_hidden(
     wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No frame of a copy, of a resource or of `from_env` shows the credentials that came with a wrong option."""
@@ -487,7 +487,7 @@ def test_a_token_that_is_rejected_is_not_shown() -> None:
 
 @pytest.mark.control("paymentsdk._auth.token_store.masked", lambda pair: pair)
 @pytest.mark.parametrize("store", [MemoryTokenStore(), FileTokenStore("tokens.json")])
-async def test_a_token_in_place_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
+async def test_a_token_instead_of_a_pair_is_not_shown(store: MemoryTokenStore | FileTokenStore) -> None:
     """A store that is given the text of a token rejects it, and shows it in none of the frames that do."""
     with pytest.raises(PaymentsError, match="must be a TokenPair") as refused:
         await store.save(ACCESS)

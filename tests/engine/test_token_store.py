@@ -58,7 +58,7 @@ async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer,
     assert {"Bearer APP_USR-access-2"} == set(issuer.used)
 
 
-async def test_a_person_who_authorizes_anew_needs_no_restart(signed_in, issuer) -> None:
+async def test_a_new_authorization_needs_no_restart(signed_in, issuer) -> None:
     """A spent grant is not asked for again, but the store is: a new pair in it is taken as soon as it is there."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
     store = MemoryTokenStore()
@@ -111,7 +111,7 @@ async def test_any_other_pair_is_better_than_a_spent_one(
     assert f"Bearer APP_USR-access-{in_use}" == issuer.used[-1]
 
 
-async def test_a_spent_grant_beside_a_spent_one(signed_in, issuer) -> None:
+async def test_a_spent_grant_next_to_another_spent_grant(signed_in, issuer) -> None:
     """When the other pair of the store is spent as well, each is asked for once, and a person has to authorize."""
     issuer.generation = 9
     store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
@@ -216,7 +216,7 @@ async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_clie
     assert [] == issuer.refreshes
 
 
-async def test_who_begins_with_a_live_pair_waits_for_nobody(make_client, issuer, path) -> None:
+async def test_a_start_with_a_live_pair_does_not_wait(make_client, issuer, path) -> None:
     """A program that starts takes the token that is in the file, also while another one renews it."""
     await FileTokenStore(path).save(issuer.pair(expires_at=START + 3600))
     client = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
@@ -360,7 +360,7 @@ async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
     assert [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN] == operations
 
 
-async def test_nobody_else_can_hold_the_lock(path) -> None:
+async def test_no_other_process_can_hold_the_lock(path) -> None:
     """The file beside the pair is its owner's alone, too: who could lock it could stop every refresh."""
     async with FileTokenStore(path).lock():
         assert 0o600 == stat.S_IMODE((path.parent / f"{path.name}.lock").stat().st_mode)

@@ -222,7 +222,7 @@ async def test_a_response_opens_the_gate_by_what_it_is_declared_as(
     assert [0.0, 0.1, 0.1, 0.1][: 4 if opens else 3] == sent
 
 
-async def test_a_429_that_nobody_can_read_closes_the_gate(clock, connect):
+async def test_an_unreadable_429_closes_the_gate(clock, connect):
     """As one whose error cannot be made."""
 
     class Picky(RateLimited):
@@ -569,7 +569,7 @@ async def test_a_token_is_refreshed_while_the_seller_is_limited(clock, connect):
     assert ["orders.get", "orders.get", "oauth.token", "orders.get"] == [r.operation for r in platform.requests]
 
 
-async def test_a_clock_on_which_sleep_takes_no_time_has_nobody_wait():
+async def test_no_call_waits_on_a_clock_whose_sleep_takes_no_time():
     """Tests of programs with `FakeClock` do not hang after a 429."""
     clock = FakeClock()
     async with PaymentsClient(

@@ -144,7 +144,7 @@ async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate
     assert [] == waiters.names
 
 
-async def test_one_that_hangs_keeps_nobody_from_trying_after_the_next_429(clock, flow, waiters):
+async def test_a_hanging_probe_does_not_block_the_gate_after_the_next_429(clock, flow, waiters):
     """Once the gate is open again, what was let through it before is a request like any other."""
     reject(flow, retry_after=1.0)
     waiters.start(1)
@@ -164,7 +164,7 @@ async def test_the_429_of_one_seller_holds_no_other(flow):
     assert flow.try_acquire("shop-2") is not None
 
 
-async def test_whoever_comes_while_others_wait_waits_behind_them(clock, flow, waiters):
+async def test_later_calls_wait_behind_earlier_ones(clock, flow, waiters):
     """Also when the seller could be served at that very moment."""
     reject(flow)
     waiters.start(2)
@@ -232,7 +232,7 @@ async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, wa
 # --- the bound on waiting ---------------------------------------------------------------------------------------------
 
 
-async def test_nobody_waits_for_longer_than_the_bound(clock, waiters):
+async def test_no_wait_is_longer_than_the_bound(clock, waiters):
     """Then there is no permit, and nothing was sent; those who came later wait for their own time."""
     waiters.flow = flow = Flow(FlowControl(max_wait=2.0), clock)
     reject(flow, retry_after=60.0)
@@ -410,7 +410,7 @@ async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, w
     assert ["big-0", "small-0-0", "small-1-0", "small-2-0", "big-1"] == waiters.names[2:]
 
 
-async def test_where_all_places_are_taken_nobody_enters_at_once(clock):
+async def test_no_call_enters_immediately_if_all_places_are_taken(clock):
     """Not even the first call of a seller for whom nobody waits."""
     flow = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
     first = flow.try_acquire("shop-0")

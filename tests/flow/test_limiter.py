@@ -151,7 +151,7 @@ def test_a_steady_rate_is_measured_over_the_last_second() -> None:
     assert pytest.approx(100, rel=0.03) == limiter.served
 
 
-def test_after_an_idle_time_the_measuring_begins_anew() -> None:
+def test_measuring_restarts_after_an_idle_time() -> None:
     """What was served a minute ago is no part of the rate."""
     limiter = busy([*(number * 0.01 for number in range(200)), 60.0])
     limiter.limited(60.5, 60.5, 1.0)

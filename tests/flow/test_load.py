@@ -38,7 +38,7 @@ async def run(clock: SimulatedClock):
 
 
 @pytest.mark.parametrize(("count", "burst"), [(16, None), (16, 10), (64, None), (64, 100), (256, None), (256, 10)])
-async def test_callers_stay_below_a_limit_that_nobody_told_them(clock, run, count, burst):
+async def test_callers_stay_below_an_undeclared_limit(clock, run, count, burst):
     """At most 2 % of the requests get a 429, no call fails, and nine tenths of what the platform serves are used."""
     platform = Limiter(clock, burst=burst)
     callers = await run(platform, ADAPTIVE, {"count": count})
@@ -86,7 +86,7 @@ async def test_without_the_adaptive_form_a_fifth_is_rejected(clock, run):
 
 
 @pytest.mark.parametrize("rate", [20.0, 1000.0])
-async def test_the_rate_is_learned_whatever_it_is(clock, run, rate):
+async def test_every_rate_is_learned(clock, run, rate):
     """A fifth, or ten times as much."""
     platform = Limiter(clock, rate=rate)
     callers = await run(platform, ADAPTIVE, {"count": 64}, seconds=15.0)
@@ -146,7 +146,7 @@ async def test_one_seller_with_half_of_the_load_gets_no_more_than_the_others(clo
     assert jain(unfair.served.values()) <= 0.25
 
 
-async def test_an_interactive_call_beside_a_batch_job_is_quick(clock, run):
+async def test_an_interactive_call_during_a_batch_job_is_quick(clock, run):
     """Half take under 50 ms beside 64 batch callers, and none fails; among calls of one priority it waits its turn."""
     beside = {"count": 64, "priority": "batch"}
     callers = await run(Limiter(clock), ADAPTIVE, beside, {"count": 1, "pause": 0.1})

@@ -105,7 +105,7 @@ async def test_who_looked_at_the_clock_before_another_gets_no_slot_of_the_other(
     assert [0.0, 11.0] == [await share.reserve(now, 60.0) for now in (NOW, NOW - 10.0)]
 
 
-async def test_a_file_that_cannot_be_used_stops_nobody(tmp_path, caplog):
+async def test_an_unusable_file_stops_no_other_work(tmp_path, caplog):
     """The request goes out, and the log says why it was not held; the platform's own limit is still there."""
     share = RateShare(tmp_path / "missing" / "rate", 1.0)
     with caplog.at_level(logging.WARNING, "paymentsdk"):
@@ -129,7 +129,7 @@ async def test_a_process_that_may_begin_no_thread_is_not_stopped(tmp_path, caplo
 
 
 @pytest.mark.parametrize("rate", [0, -1, True, float("nan"), float("inf"), "10"])
-def test_a_rate_that_is_none_is_rejected(rate, tmp_path):
+def test_an_invalid_rate_is_rejected(rate, tmp_path):
     """When it is made."""
     with pytest.raises(RequestInvalid, match="rate"):
         RateShare(tmp_path / "rate", rate)

@@ -211,9 +211,7 @@ class AskedForAmounts(RequestStruct):
     ],
 )
 @pytest.mark.parametrize("adds", [False, True])
-async def test_what_cannot_be_read_cannot_be_compared_under_whatever_name(
-    response: str, place: str, *, adds: bool
-) -> None:
+async def test_an_unreadable_value_cannot_be_compared_under_any_name(response: str, place: str, *, adds: bool) -> None:
     """A write is in doubt where what its response repeats is unreadable, also where JSON has another name for it."""
     addition = Addition("all_lines", echoes=(Echo("line_price"),)) if adds else None
     each_line = () if adds else (Echo("all_lines[].line_price", of="line_price"),)

@@ -203,7 +203,7 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     ],
     ids=["an error", "another resource", "a number"],
 )
-async def test_a_member_that_nobody_can_read_hides_no_other(client_over, name, members):
+async def test_an_unreadable_member_hides_no_other(client_over, name, members):
     """A text that is not UTF-8, or a number beyond all floats, is skipped: what stands beside it still tells."""
     result = await outcome(client_over, name, b'{"id":"1",' + members + b"}")
 

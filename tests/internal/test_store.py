@@ -437,7 +437,7 @@ async def test_a_request_that_fails_undoes_nothing_of_others(counted):
 
 
 @pytest.mark.parametrize("see", [lambda store: store.ledger(), lambda store: store.copy().close(), Store.close])
-async def test_nobody_else_sees_what_may_be_lost(counted, see):
+async def test_uncommitted_changes_are_invisible_to_others(counted, see):
     """Whoever looks from outside of the requests commits first."""
     store, statements = counted
     put_shared(store, "a")

@@ -436,7 +436,7 @@ async def test_each_pause_of_a_record_that_stays_open_is_twice_the_last(world: W
 
 
 @pytest.mark.control("paymentsdk.journal._recovery.Recovery._put_off", lambda self, record: None)
-async def test_a_record_of_nobody_is_tried_less_often_too(world: World, until, caplog) -> None:
+async def test_a_record_without_credentials_is_retried_less_often_too(world: World, until, caplog) -> None:
     """Where nobody has credentials for its account, that is not said at every turn, and others do not wait for it."""
     world.platform.fail = lambda _: Response(503)
     async with world.connect(token=None, accounts={"gone": TOKEN}) as client:
@@ -764,7 +764,7 @@ async def test_who_is_cancelled_as_the_recovery_ends_stays_cancelled(world: Worl
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["done", "unknown"])
-async def test_of_a_known_name_nobody_is_told_that_nothing_was_sent(world: World, lost: bool) -> None:
+async def test_a_known_name_is_never_reported_as_not_sent(world: World, lost: bool) -> None:
     """Not even while a new process cannot reach the platform, for its time: the record says what became of it."""
     world.platform.lose = lost
     async with world.connect() as client:

@@ -535,7 +535,7 @@ async def test_recovery_in_the_background(start, platform: Platform, until) -> N
     assert 1 == len(platform.made)
 
 
-async def test_records_that_nobody_can_settle_do_not_hide_others(start, platform: Platform, clock: FakeClock) -> None:
+async def test_unsettled_records_do_not_hide_others(start, platform: Platform, clock: FakeClock) -> None:
     """However many old orders stay unknown, a newer record is recovered by the same run."""
     platform.lose = True
     client = start(retry=ONCE)

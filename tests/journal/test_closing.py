@@ -75,7 +75,7 @@ ENDS = [
 
 @pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", lambda self, grace: asyncio.sleep(0))
 @pytest.mark.parametrize(("fail", "error", "state"), ENDS, ids=["429", "not sent", "lost"])
-async def test_closing_keeps_what_came_of_calls_that_pause(
+async def test_closing_keeps_the_results_of_calls_that_pause(
     tmp_path: Path, until, fail: Callable[[Request], Response], error: type[PaymentsError], state: RecordState
 ) -> None:
     """No lease is left, and recovery sends nothing that the caller knows not to be sent; also of two calls at once."""
@@ -101,7 +101,7 @@ async def test_closing_keeps_what_came_of_calls_that_pause(
 
 
 @pytest.mark.parametrize("transport", [AiohttpTransport, Http11Transport])
-async def test_closing_keeps_what_came_of_calls_over_sockets(tmp_path: Path, until, transport: type) -> None:
+async def test_closing_keeps_the_results_of_calls_over_sockets(tmp_path: Path, until, transport: type) -> None:
     """The same over both transports, which end their connections first."""
     failures, path = Failures(), tmp_path / "payments.db"
     async with Sandbox() as sandbox:
@@ -136,7 +136,7 @@ def drains_until_cancelled(
 
 
 @pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", around=drains_until_cancelled)
-async def test_a_scope_that_is_cancelled_keeps_what_came_of_its_calls(tmp_path: Path) -> None:
+async def test_a_cancelled_scope_keeps_the_results_of_its_calls(tmp_path: Path) -> None:
     """Whoever leaves it waits for the journal all the same: else recovery would send what was cancelled in time."""
     clock, path = SimulatedClock(), tmp_path / "payments.db"
     platform = Platform(clock)

@@ -315,7 +315,7 @@ async def test_the_latest_of_several_cut_attempts_counts(world: World, until) ->
     assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
 
 
-async def test_whoever_waited_for_a_cancelled_call_goes_on_in_its_place(world: World, until) -> None:
+async def test_a_waiting_call_takes_the_place_of_a_cancelled_call(world: World, until) -> None:
     """A double click: the second caller waits for the first; the first leaves, and the second gets the order."""
     async with world.connect() as client:
         first = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))

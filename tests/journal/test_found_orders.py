@@ -76,7 +76,7 @@ async def till(journal: Journal) -> AsyncIterator[Till]:
             yield till
 
 
-async def test_an_order_that_nobody_paid_is_found(till: Till) -> None:
+async def test_an_unpaid_order_is_found(till: Till) -> None:
     """Its record is done with the order as it is now, and a call with the name returns that."""
     await till.create("lunch", LOST)
 

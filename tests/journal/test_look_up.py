@@ -217,7 +217,7 @@ async def test_an_order_that_was_paid_is_done(seller: Seller, is_dated: bool) ->
 
 
 @pytest.mark.parametrize("effect", [LOST, FAILED])
-async def test_an_order_that_nobody_paid_does_not_show(seller: Seller, effect: str) -> None:
+async def test_an_unpaid_order_does_not_show(seller: Seller, effect: str) -> None:
     """Whether it was made is for a person to say."""
     await seller.create("lunch", effect)
 

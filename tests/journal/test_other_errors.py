@@ -110,7 +110,7 @@ async def test_what_is_done_is_told_also_if_that_is_not_kept(client: PaymentsCli
 
 @pytest.mark.parametrize("journal", [Failing], indirect=True)
 @pytest.mark.parametrize("error", [ERRORS[0]], indirect=True)
-async def test_a_log_that_fails_holds_up_nobody(client: PaymentsClient, journal: Failing) -> None:
+async def test_a_failing_log_blocks_no_call(client: PaymentsClient, journal: Failing) -> None:
     """A handler of the log that raises, as some do at a warning, leaves the record to whoever comes next."""
     journal.fails, errors = frozenset({"resolve"}), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))

@@ -364,7 +364,7 @@ async def test_a_token_that_is_refreshed_on_the_way(
     assert state is await state_of(client, "n-1")
 
 
-async def test_a_name_is_begun_anew_as_often_as_it_is_turned_away(start: Start, platform: Platform) -> None:
+async def test_a_rejected_name_can_begin_again(start: Start, platform: Platform) -> None:
     """Each time the record is the caller's alone: the rejection at the end is final."""
     for response in (TOO_MANY, says(401, "unauthorized"), PLAIN):
         in_turn(platform, response)

@@ -170,7 +170,7 @@ async def test_what_takes_no_key_any_more_is_not_sent_again(start, lost: Platfor
     assert 1 == len(lost.posts)
 
 
-async def test_a_kept_response_that_nobody_can_read_is_no_defect(start, platform: Platform) -> None:
+async def test_an_unreadable_stored_response_is_not_a_defect(start, platform: Platform) -> None:
     """Where an operation returns something else than at its first call, the caller learns that the write is done."""
 
     class Receipt(ResponseStruct):

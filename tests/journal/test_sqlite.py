@@ -216,7 +216,7 @@ async def test_what_waits_is_committed_together(
     assert len(commits) <= 10
 
 
-async def test_who_reads_keeps_nobody_from_writing(path: Path, record: Callable[..., Record], patience: float) -> None:
+async def test_readers_do_not_block_writers(path: Path, record: Callable[..., Record], patience: float) -> None:
     """To list a long journal takes seconds; the calls of other processes go on meanwhile."""
     reads, go_on = threading.Event(), threading.Event()
 
@@ -423,7 +423,7 @@ async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Rec
     await journal.aclose()
 
 
-async def test_a_defect_leaves_nobody_waiting(
+async def test_a_defect_ends_the_wait_of_all_callers(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong in the thread that writes, its callers hear of it, and it goes on."""
@@ -505,7 +505,7 @@ async def test_a_record_that_is_deleted_while_it_is_begun(
     await journal.aclose()
 
 
-async def test_a_thread_that_cannot_be_started_is_started_anew(
+async def test_a_thread_that_failed_to_start_is_started_again(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that may have no further thread sends nothing; once it may, nobody waits for one that is not there."""
@@ -712,7 +712,7 @@ async def test_a_body_that_was_never_kept_costs_no_checkpoint(
     assert {False} == wiped
 
 
-async def test_a_backup_keeps_nobody_waiting(path: Path, record: Callable[..., Record]) -> None:
+async def test_a_backup_does_not_block_writers(path: Path, record: Callable[..., Record]) -> None:
     """As long as somebody reads, the log cannot be emptied of what was wiped: writes do not wait for that."""
     journal, old, new = SQLiteJournal(path), record("old"), record("new")
     await journal.begin(old, lease=60)

@@ -126,7 +126,7 @@ def test_recovery_takes_what_is_open_and_can_be_sent(state: RecordState) -> None
 
 
 @pytest.mark.parametrize("state", RecordState, ids=lambda state: state.value)
-def test_a_lease_begins_anew_where_the_clock_has_gone_back(state: RecordState) -> None:
+def test_a_lease_restarts_after_the_clock_went_back(state: RecordState) -> None:
     """Its owner has it for the time that was left to it at most, and nobody waits until the clock has caught up."""
     row = record(state=state, updated=9_000.0, lease_until=9_060.0)
 

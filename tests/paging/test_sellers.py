@@ -87,7 +87,7 @@ async def test_a_walk_goes_on_as_the_seller_of_the_pages_before(
     assert {*tokens} == {*platform.asked_with}
 
 
-async def test_a_page_whose_token_is_rejected_is_asked_for_by_nobody_else() -> None:
+async def test_a_page_with_a_rejected_token_is_not_requested_again() -> None:
     """The rejection stands, with what came of the refresh, and with where another walk can go on."""
     platform = Platform(ANN, ANN, "ended", renewed=BOB)
 

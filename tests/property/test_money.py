@@ -105,7 +105,7 @@ def test_the_rule_that_is_broken_is_named(text: str, reason: str) -> None:
         money.exact(Decimal(text))
 
 
-def test_a_part_can_be_taken_whatever_a_program_traps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_can_be_taken_under_any_decimal_traps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that lets none of its own amounts be rounded says nothing of ours, also if it says so first."""
     monkeypatch.setitem(DefaultContext.traps, Inexact, True)
     exactly = runpy.run_path(money.__file__)["EXACTLY"]

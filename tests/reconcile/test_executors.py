@@ -70,7 +70,7 @@ def clients(directory: Path) -> list[str]:
     return [pid for pid in pids if pid != str(os.getpid())]
 
 
-async def test_the_same_rows_whoever_walks(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+async def test_every_executor_walks_the_same_rows(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """Each worker process makes one client and keeps it; the rows are those of a walk on one event loop."""
     alone = await walked(tmp_path / "alone", None)
 
@@ -120,7 +120,7 @@ async def cancelled(_: object) -> None:
     raise asyncio.CancelledError
 
 
-async def test_the_rate_is_that_of_all_workers_together(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+async def test_the_rate_counts_all_workers_together(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """`RateShare` is one rate, whoever sends."""
     rate = 100.0
 

@@ -166,7 +166,7 @@ async def differing(world: World, out: Path) -> list[tuple]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_pairs_are_those_of_an_exhaustive_search(tmp_path: Path, seed: int) -> None:
+async def test_pairs_match_an_exhaustive_search(tmp_path: Path, seed: int) -> None:
     """Those that agree first, then those of the same amount; the nearest in time; what was paid besides is a double."""
     world, expected = planted(seed, references=400, ours=4, theirs=5)
 

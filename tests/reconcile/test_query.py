@@ -117,7 +117,7 @@ async def test_an_error_shows_no_login(tmp_path: Path, dsn: str, place: str) -> 
     assert SECRET not in repr(vars(book))
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_invalid_address_is_rejected() -> None:
     """It is rejected at once."""
     with pytest.raises(RequestInvalid, match="dsn: must be postgresql://user:password@host"):
         Book.query("mysql://localhost", "SELECT 1")

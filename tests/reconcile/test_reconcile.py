@@ -176,7 +176,7 @@ async def test_an_order_is_not_missing_because_another_of_its_reference_was_paid
 
 
 @pytest.mark.parametrize("day", [1, -1], ids=["walked", "looked up"])
-async def test_a_state_in_an_unknown_word_is_that_of_the_status(tmp_path: Path, day: int) -> None:
+async def test_an_unknown_state_falls_back_to_the_status(tmp_path: Path, day: int) -> None:
     """Of an order that the walk meets, and of one that only its reference finds."""
     world = World(0)
     for reference, status in (("A-1", "partially_reverted"), ("A-2", "payment_required")):
@@ -433,7 +433,7 @@ async def test_a_paid_order_that_the_book_has_twice_is_no_match(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("code", "outcome"), [("invalid_path_param", Outcome.MISSING), ("bad_request", Outcome.NOT_READ)]
 )
-async def test_only_an_id_that_cannot_be_one_is_that_of_no_order(tmp_path: Path, code: str, outcome: Outcome) -> None:
+async def test_only_an_impossible_id_belongs_to_no_order(tmp_path: Path, code: str, outcome: Outcome) -> None:
     """Any other 400, such as a gateway's, says nothing of the order."""
     world = World(0)
     world.plant_missing("shop-0", "A-1", BEGIN + 9)
@@ -505,7 +505,7 @@ async def test_only_what_is_younger_than_the_lag_is_too_recent(tmp_path: Path, m
 # --- again, and in pieces ---------------------------------------------------------------------------------------------
 
 
-async def test_a_corrected_book_is_compared_anew(tmp_path: Path) -> None:
+async def test_a_corrected_book_is_compared_again(tmp_path: Path) -> None:
     """The second run asks only for what has changed and what is absent."""
     world = World(500, grain=10)
     first = await reconciled(world, tmp_path)

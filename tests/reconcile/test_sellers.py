@@ -325,7 +325,7 @@ async def test_a_seller_that_goes_on_slowly_has_all_the_time(tmp_path: Path) -> 
     assert clock.monotonic() > 1_800
 
 
-async def test_the_error_of_a_seller_is_that_of_its_last_try(tmp_path: Path) -> None:
+async def test_the_error_of_a_seller_comes_from_its_last_try(tmp_path: Path) -> None:
     """What it was at first may be over."""
     world, statuses = World(30), iter([500, 401])
 

@@ -29,7 +29,7 @@ def added(report: Report, name: str) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_the_sums_are_those_of_both_sides(tmp_path: Path, seed: int) -> None:
+async def test_the_sums_match_both_sides(tmp_path: Path, seed: int) -> None:
     """Of 30 sellers with every planted difference, each amount counts once, under its own seller and currency."""
     world = World(1_500, sellers=30, seed=seed, grain=3)
 
@@ -56,7 +56,7 @@ async def test_the_sums_are_those_of_both_sides(tmp_path: Path, seed: int) -> No
         assert sum(added(report, name).values()) == sum(getattr(line, name) or 0 for line in report.totals)
 
 
-async def test_the_sums_are_those_of_the_file(tmp_path: Path) -> None:
+async def test_the_sums_match_the_file(tmp_path: Path) -> None:
     """What differs has a difference of its own in each row, and the rows add up to the sums."""
     world = World(900, seed=3, grain=3)
 
@@ -90,7 +90,7 @@ async def test_a_book_without_currencies_or_amounts_has_sums_without_them(tmp_pa
 
 
 @pytest.mark.parametrize(("orders", "paid"), [(90, Decimal(89999999999999999910)), (200, None)])
-async def test_a_sum_of_more_than_20_digits_is_none(tmp_path: Path, orders: int, paid: Decimal | None) -> None:
+async def test_a_sum_with_more_than_20_digits_becomes_none(tmp_path: Path, orders: int, paid: Decimal | None) -> None:
     """The largest amounts of a book add up exactly, or to `None`; the comparison does not fail."""
     world = World(60, grain=30)
     row = next(row for row in world.book if CREATED[0] <= row["created"] < CREATED[1])
@@ -101,7 +101,7 @@ async def test_a_sum_of_more_than_20_digits_is_none(tmp_path: Path, orders: int,
     assert [paid] == [line.book_paid for line in report.totals if line.orders == orders]
 
 
-async def test_the_page_has_the_sums_and_nobody_else_s_markup(tmp_path: Path) -> None:
+async def test_the_page_has_the_sums_and_no_foreign_markup(tmp_path: Path) -> None:
     """An accountant can print it; a reference from a book cannot put anything into it."""
     world = World(300, seed=2, grain=3)
     _, reference = next(key for key, outcome in world.expected.items() if outcome is Outcome.NOT_PAID_OR_MISSING)

@@ -372,7 +372,7 @@ def test_the_types_of_a_position_are_found_from_every_module(query: type) -> Non
     assert not [kind for kind in kinds if isinstance(kind, ForwardRef)]
 
 
-def test_a_status_that_nobody_knows_does_not_break_a_service() -> None:
+def test_an_unknown_status_does_not_break_a_service() -> None:
     """An unknown value is itself, equal to its text; a known one is the named constant."""
     assert MerchantOrderState.PAYMENT_REQUIRED is MerchantOrderState("payment_required")
     assert MerchantOrderState("half_paid") == "half_paid"

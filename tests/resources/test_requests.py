@@ -149,7 +149,7 @@ def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
 
 
 @pytest.mark.parametrize("day", ["tomorrow", "2026-02-31", "2026-01-31T09:30:00", "\ud800", 5])
-def test_a_day_that_is_none(day: object) -> None:
+def test_an_invalid_day_is_rejected(day: object) -> None:
     """What is neither a date nor a moment is rejected where it stands, whatever it is."""
     with pytest.raises(RequestInvalid) as rejected:
         CustomerRequest(date_registered=day)

@@ -232,7 +232,7 @@ def _touches(lost: tuple[str | int, ...], place: tuple[str | int, ...]) -> bool:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_missing_member_is_none(name: str) -> None:
+def test_a_missing_member_reads_as_none(name: str) -> None:
     """Any member but the identity may be missing, and a response without it needs no repair."""
     operation, whole = OPERATIONS[name], _read(WHOLE[name])
     for member in whole.keys() - {"id", "access_token"}:
@@ -410,7 +410,7 @@ def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: t
     assert expected == (order.payment and order.payment.id, tuple(refund.id for refund in order.refunds), order.qr_data)
 
 
-def test_a_member_that_nobody_knows_is_ignored() -> None:
+def test_an_unknown_member_is_ignored() -> None:
     """Responses grow: an unknown member is no anomaly."""
     assert () == OPERATIONS["plans.get"].decode(b'{"id": "p", "brand_new": {"a": [1]}}')[1]
 

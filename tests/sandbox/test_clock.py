@@ -215,7 +215,7 @@ async def test_the_event_loop_goes_on_while_the_clock_is_moved(client, plain, sa
     assert len(counts - {0, 50}) >= 2
 
 
-async def test_nobody_sees_a_part_of_what_was_due(client, plain, sandbox, order, until):
+async def test_due_changes_are_visible_as_a_whole(client, plain, sandbox, order, until):
     """A request that comes while the clock is moved is handled after everything that was due before it."""
     *_, last = [await client.orders.create(order()) for _ in range(50)]
     advance = asyncio.ensure_future(plain("POST", "/_sandbox/clock/advance", {"duration": "PT1H"}))

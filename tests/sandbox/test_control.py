@@ -338,7 +338,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],
 )
-async def test_a_parameter_that_nobody_looks_at_is_rejected(plain, sandbox, method, path, message):
+async def test_an_unused_parameter_is_rejected(plain, sandbox, method, path, message):
     """A misspelt or empty parameter is rejected; it never means "every seller", and nothing is done."""
     sandbox.faults.add(FaultRule(effect="html"))
 

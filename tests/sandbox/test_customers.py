@@ -127,7 +127,7 @@ async def test_five_members_can_be_required(start, plain_to, missing):
 @pytest.mark.parametrize(
     ("email", "status"), [("test_payer_1@testuser.com", 201), ("test_payer_12345678901@t.com", 400), ("a@b.com", 400)]
 )
-async def test_emails_can_be_those_of_test_users_only(start, plain_to, email, status):
+async def test_emails_can_be_restricted_to_test_users(start, plain_to, email, status):
     """`test_emails=test_payer`: 128 for any other."""
     sandbox = await start(policies={"test_emails": "test_payer"})
 

@@ -270,7 +270,7 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
 
 
 @pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
-async def test_a_response_that_nobody_waits_for_is_no_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
+async def test_a_response_without_a_waiter_is_not_a_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
     """A client that leaves before a late response gets no byte. Nothing is logged, and the order stays."""
     sandbox.faults.add(FaultRule(effect="truncate"))
     sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
@@ -360,7 +360,7 @@ async def test_chance_is_seeded(plain, sandbox):
     assert 8 < runs[0].count(500) < 30
 
 
-async def test_chance_hits_the_same_requests_whatever_else_a_rule_says(plain, sandbox):
+async def test_a_seed_hits_the_same_requests_under_any_other_details(plain, sandbox):
     """With `nth` the seed decides about that very request as it does without."""
     without, third = [], []
     for seed in range(12):
@@ -395,7 +395,7 @@ async def test_several_rules_work_together(plain, sandbox, data):
     assert 1 == created(sandbox)
 
 
-async def test_clear_takes_out_all_or_those_of_one_seller(sandbox):
+async def test_clear_removes_all_faults_or_the_faults_of_a_seller(sandbox):
     """A test can remove the rules of its own seller only."""
     for tenant in (None, 1, 2):
         sandbox.faults.add(FaultRule(effect="reset", tenant=tenant))

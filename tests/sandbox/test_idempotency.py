@@ -118,7 +118,7 @@ async def test_a_key_in_flight_holds_at_every_path(plain, sandbox, data, until, 
     assert 409 == meanwhile.status
 
 
-async def test_requests_without_a_key_wait_for_nobody(plain, sandbox, data, until, end_delays):
+async def test_requests_without_a_key_do_not_wait(plain, sandbox, data, until, end_delays):
     """A read gets its response while another request is still being handled."""
     order_id = (await plain("POST", "/v1/orders", data(), key="k")).json["id"]
     with sandbox.faults.add(FaultRule(effect="delay_before_commit", operation="orders.get", seconds=3600, times=1)):

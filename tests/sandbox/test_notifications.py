@@ -136,7 +136,7 @@ async def test_each_state_of_an_order_is_notified_of(shop):
     assert 7 == len(shop.receiver.requests)
 
 
-async def test_what_leaves_an_order_as_it_is_notifies_nobody(shop):
+async def test_an_unchanged_order_sends_no_notification(shop):
     """A rejected payment, a payment in review, a refund that fails; and no invoice has a topic."""
     shop.webhook(topics=("orders", "payments", "merchant_orders"))
     shop.sandbox.change_policies({"refund_outcome": "failed"})
@@ -668,7 +668,7 @@ async def test_a_connection_is_used_again(shop):
     assert 1 == len(shop.receiver.connections)
 
 
-async def test_nobody_listens(shop, unused_tcp_port):
+async def test_nothing_listens(shop, unused_tcp_port):
     """The attempt fails, and says why."""
     shop.webhook(url=f"http://127.0.0.1:{unused_tcp_port}/")
     await shop.create()

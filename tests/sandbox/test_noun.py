@@ -127,7 +127,7 @@ def test_what_is_misdeclared_is_found(changes, words):
     assert any(words in message for message in misdeclared(Noun(**members(PLANS, **changes))))
 
 
-def test_a_misspelt_declaration_is_none():
+def test_a_misspelt_declaration_is_rejected():
     """Nothing looks for names: what a noun does not have cannot be given."""
     with pytest.raises(TypeError, match="magics"):
         Noun(**members(PLANS, magics={}))

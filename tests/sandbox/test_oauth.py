@@ -262,7 +262,7 @@ async def test_sellers_can_share_an_application(client, sandbox):
         await client.oauth.exchange_code("of-nobody")
 
 
-async def test_an_application_that_nobody_has_cannot_be_shared(plain, sandbox):
+async def test_an_unknown_application_cannot_be_shared(plain, sandbox):
     """And nobody moves in."""
     response = await plain("POST", "/_sandbox/tenants", {"client_id": "1"})
 
@@ -450,7 +450,7 @@ async def test_a_token_in_the_query_is_no_token(plain, sandbox):
     assert 401 == response.status
 
 
-async def test_a_token_in_the_query_of_an_order_is_rejected_beside_a_good_one(plain, sandbox, data):
+async def test_a_token_in_the_query_is_rejected_next_to_a_valid_header(plain, sandbox, data):
     """There the contract does not allow it: it would stand in the logs of everybody on the way. Nothing is done."""
     query = f"?access_token={sandbox.access_token}"
     new_order = (await plain("POST", "/v1/orders", data(), key="k")).json

@@ -199,7 +199,7 @@ async def test_only_a_credit_card_is_paid_in_parts(plain, sandbox, data, method,
     assert (method, installments) == (payment["payment_method"]["type"], payment["payment_method"]["installments"])
 
 
-async def test_an_order_that_nobody_paid_can_be_canceled_once(client, order):
+async def test_an_unpaid_order_can_be_canceled_once(client, order):
     """Created -> canceled; the payment says that it was canceled through the API; a second time is rejected."""
     new_order = await client.orders.create(order())
 

@@ -243,7 +243,7 @@ async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbo
         sandbox.buyer.pay_preference(new_preference)
 
 
-async def test_a_purchase_that_was_declined_after_a_review_is_paid_anew(client, sandbox):
+async def test_a_purchase_declined_after_a_review_can_be_paid_again(client, sandbox):
     """A declined payment stays as it is; the next attempt adds a new payment."""
     new_preference = await client.preferences.create(preference())
     for outcome in ("in_review", "rejected", "approved"):
@@ -317,7 +317,7 @@ async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox,
         sandbox.buyer.pay_preference(new_preference)
 
 
-async def test_nobody_pays_what_is_not_there(sandbox):
+async def test_a_missing_document_cannot_be_paid(sandbox):
     """An unknown id cannot be paid."""
     with pytest.raises(Rejected, match="there is no"):
         sandbox.buyer.pay_preference("1-2")

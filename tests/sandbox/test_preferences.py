@@ -149,7 +149,7 @@ async def test_a_moment_of_the_buyer_or_the_journey_comes_back_as_it_came(start,
     assert (items, payer) == (new_preference["items"], new_preference["payer"])
 
 
-async def test_a_string_that_nobody_has_set_can_be_empty(start, plain_to, connect):
+async def test_an_unset_string_can_be_empty(start, plain_to, connect):
     """By a policy, as on some platforms; the client reads an empty date as none. What was set comes as ever."""
     responses = {}
     for policy in ("left_out", "empty"):
@@ -196,7 +196,7 @@ async def test_a_preference_may_be_a_request_of_money(client):
 
 
 @pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
-async def test_what_is_repaired_in_one_item_is_kept_beside_the_others(plain, quantities):
+async def test_a_repaired_item_is_kept_with_the_others(plain, quantities):
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
     items = [{**ITEM, "quantity": quantity} for quantity in quantities]
 
@@ -321,7 +321,7 @@ async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, policy, s
     assert 201 == (await plain("POST", "/checkout/preferences", body)).status
 
 
-async def test_a_sponsor_of_many_digits_is_nobody(start, plain_to):
+async def test_a_sponsor_of_many_digits_is_unknown(start, plain_to):
     """A sponsor of thousands of digits is rejected like any unknown user."""
     plain = plain_to(await start(policies={"sponsors": "known"}))
 

@@ -64,7 +64,7 @@ MASKED = [
 
 
 @pytest.mark.parametrize(("body", "expected"), MASKED)
-async def test_a_credential_is_masked_whatever_it_is(plain, body, expected):
+async def test_every_kind_of_credential_is_masked(plain, body, expected):
     """A number, an object, in a list, twice, or under a name with a letter written as its number or as a capital."""
     await plain("POST", "/oauth/token", body)
 
@@ -96,7 +96,7 @@ BROKEN_TOKENS = [
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("body", [*BROKEN_TOKENS, '{"payer":{"token":"SECRET"}}', "payer[token]=SECRET"])
-async def test_a_credential_is_masked_in_whatever_encoding(plain, body, encoding):
+async def test_a_credential_is_masked_in_every_encoding(plain, body, encoding):
     """Some programs write their JSON in two bytes for each letter. It is rejected, and nobody should read its token."""
     await plain("POST", "/v1/advanced_payments", body.encode(encoding), key="k")
 

@@ -52,7 +52,7 @@ async def test_it_listens_on_this_machine_only(start):
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, "8787", None])
-def test_a_port_that_there_is_none_of_is_rejected(port):
+def test_an_impossible_port_is_rejected(port):
     """When it is given, and by its name; the start would raise an OverflowError."""
     with pytest.raises(ValueError, match="port: must be a whole number, 0 to 65,535"):
         Sandbox(port=port)
@@ -360,7 +360,7 @@ async def test_rejections_of_the_control_api_have_one_shape(start, plain_to, met
         ("errors", {"errors"}, {"errors"}),
     ],
 )
-async def test_where_there_is_nothing_the_interface_has_its_shape(start, plain_to, shape, order_members, members):
+async def test_an_empty_interface_keeps_its_shape(start, plain_to, shape, order_members, members):
     """404 and 405 below the Orders API speak as it does; the policy `error_shape` holds here too."""
     plain = plain_to(await start(policies={"error_shape": shape}))
 

@@ -553,7 +553,7 @@ async def test_the_client_rejects_a_bad_limit_too(client):
         await client.invoices.search(id="x").collect()
 
 
-async def test_an_invoice_that_nobody_tried_to_collect_has_no_payment_to_change(plain, client, sandbox):
+async def test_an_uncollected_invoice_has_no_payment_to_change(plain, client, sandbox):
     """409: its charge could not be given back before it was made."""
     subscription = sandbox.buyer.subscribe()
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()

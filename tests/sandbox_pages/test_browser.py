@@ -165,7 +165,7 @@ async def test_the_clock_is_moved(tab, sandbox, shop) -> None:
     assert not sandbox.clock.frozen
 
 
-async def test_a_duration_that_is_none_is_rejected_in_words(tab, sandbox) -> None:
+async def test_an_invalid_duration_is_rejected_in_words(tab, sandbox) -> None:
     """What the sandbox says about it stands under the field, belongs to it, and goes when it is repaired."""
     await open_dashboard(tab, sandbox)
     await tab.run("document.querySelector('#duration').value = 'soon'")

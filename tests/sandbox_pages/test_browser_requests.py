@@ -267,7 +267,7 @@ async def test_what_is_not_shown_of_many_orders_is_counted(tab, sandbox, shop) -
     await tab.until("document.querySelector('#counts').textContent.startsWith('Among the newest 500: ')")
 
 
-async def test_what_happens_takes_nobody_the_focus(tab, sandbox, shop) -> None:
+async def test_events_do_not_move_the_focus(tab, sandbox, shop) -> None:
     """Rows that come and change leave whoever stands in another, or in the changed one itself, where they are."""
     sandbox.buyer.pay(await shop.order())
     await shop.preference()
@@ -300,7 +300,7 @@ async def test_the_clock_is_right_after_the_machine_has_slept(tab, sandbox) -> N
     assert await tab.until("document.querySelector('#clock').textContent.startsWith('20:00:')")
 
 
-async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandbox, shop) -> None:
+async def test_a_hidden_tab_leaves_its_connection_to_others(tab, sandbox, shop) -> None:
     """It stops to listen, and shows what it has missed as soon as somebody looks at it again."""
     await open_dashboard(tab, sandbox)
     await tab.run("""
@@ -318,7 +318,7 @@ async def test_a_tab_that_nobody_sees_leaves_its_connection_to_others(tab, sandb
     await tab.until("document.querySelectorAll('.card').length === 1")
 
 
-async def test_requests_of_a_sandbox_that_was_started_anew_are_its_own(tab, sandbox, visitor) -> None:
+async def test_requests_of_a_restarted_sandbox_are_its_own(tab, sandbox, visitor) -> None:
     """Whoever was away meanwhile sees them, though the new ones have the names of the old."""
     await visitor.get("/before")
     await open_dashboard(tab, sandbox)
@@ -336,7 +336,7 @@ async def test_requests_of_a_sandbox_that_was_started_anew_are_its_own(tab, sand
         await tab.until("document.querySelector('.requests .path').textContent === '/after'")
 
 
-async def test_orders_of_a_sandbox_that_was_started_anew_are_its_own(tab, connect) -> None:
+async def test_orders_of_a_restarted_sandbox_are_its_own(tab, connect) -> None:
     """With a seed and a clock that stands still the new ones have the ids of the old: what they cost is theirs."""
     options = {"seed": 7, "frozen_at": datetime(2026, 1, 31, tzinfo=UTC)}
     async with Sandbox(**options) as sandbox, connect(sandbox) as shop:
@@ -372,7 +372,7 @@ async def test_a_request_that_somebody_reads_stays_open_while_they_are_away(tab,
     assert "SUMMARY" == await tab.run("document.activeElement.tagName")
 
 
-async def test_whoever_stands_in_a_request_that_is_gone_stands_in_the_one_in_its_place(tab, sandbox, visitor) -> None:
+async def test_the_focus_moves_to_the_request_in_the_same_place(tab, sandbox, visitor) -> None:
     """The oldest of two hundred makes room for the next: the list keeps the focus, and nothing breaks."""
     for number in range(200):
         await visitor.get(f"/{number}")
@@ -388,7 +388,7 @@ async def test_whoever_stands_in_a_request_that_is_gone_stands_in_the_one_in_its
     assert [] == tab.problems
 
 
-async def test_a_seller_of_an_earlier_sandbox_is_none_of_the_new_one(tab, sandbox) -> None:
+async def test_a_seller_of_an_earlier_sandbox_is_unknown_in_a_new_one(tab, sandbox) -> None:
     """With one seller, no order needs to say whose it is."""
     await open_dashboard(tab, sandbox)
     await tab.click("[data-example]")

@@ -45,7 +45,7 @@ async def second_seller(sandbox):
     return second_seller
 
 
-async def test_with_one_seller_there_is_nothing_to_choose(tab, sandbox, shop) -> None:
+async def test_a_single_seller_needs_no_choice(tab, sandbox, shop) -> None:
     """Nor is a panel there for merchant orders or for the ledger before anything has happened."""
     await open_dashboard(tab, sandbox)
 

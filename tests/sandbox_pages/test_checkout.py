@@ -236,7 +236,7 @@ async def test_every_outcome_has_its_way_back(shop, visitor, outcome: str, name:
     assert "payment_required" == (await merchant_order(shop)).order_status
 
 
-async def test_a_purchase_in_review_says_so_to_whoever_comes(shop, visitor, sandbox) -> None:
+async def test_a_purchase_in_review_says_so_to_every_visitor(shop, visitor, sandbox) -> None:
     """Wherever it was paid, and whatever the address claims; what the address claims alone is shown to nobody."""
     preference = await shop.preference()
     for claimed in ("in_review", "rejected"):

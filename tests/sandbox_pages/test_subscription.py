@@ -103,7 +103,7 @@ async def test_what_a_seller_writes_is_text(sandbox, visitor, evil_copy) -> None
     assert "&lt;script&gt;" in page
 
 
-async def test_a_form_from_elsewhere_subscribes_nobody(sandbox, visitor, shop) -> None:
+async def test_a_form_from_another_site_makes_no_subscription(sandbox, visitor, shop) -> None:
     """A browser says that another site has sent it."""
     path = make_plan(sandbox)
 

@@ -227,7 +227,7 @@ async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
     assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(budgets)
 
 
-async def test_a_budget_of_one_seller_does_not_hide_that_of_another(exported: Exported) -> None:
+async def test_budgets_of_sellers_are_separate(exported: Exported) -> None:
     """Without a label for the account, a seller whose budget is whole says nothing of one whose budget is not."""
     transport = MemoryTransport(lambda request: ORDER)
     accounts = dict.fromkeys(("shop-1", "shop-2"), TOKEN)

@@ -29,7 +29,7 @@ from tests.transports.sending import TOKEN, failed
 # --- the event loop ---------------------------------------------------------------------------------------------------
 
 
-async def test_closed_from_another_loop_that_runs_beside_it(transport: AiohttpTransport) -> None:
+async def test_closed_from_another_running_loop(transport: AiohttpTransport) -> None:
     """Closing connections under the hands of the loop that runs them is rejected."""
     async with FaultServer(always(http())) as server:
         await transport.send(Request("GET", server.url()))

@@ -175,7 +175,7 @@ async def test_a_session_whose_middlewares_take_their_time(
 
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
 @pytest.mark.parametrize("owned", [True, False])
-async def test_what_nobody_expects_is_ambiguous(
+async def test_an_unexpected_error_is_ambiguous(
     kind: type[Exception],
     transport: AiohttpTransport,
     injected: AiohttpTransport,

@@ -73,7 +73,7 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
 
 @pytest.mark.parametrize("proxied", [False, True])
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
-async def test_nobody_is_passed_by_who_comes_back(proxied: bool, until) -> None:
+async def test_a_returning_caller_passes_no_waiter(proxied: bool, until) -> None:
     """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
     go_on = asyncio.Event()
 
@@ -172,7 +172,7 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
-async def test_a_fresh_connection_is_new_whatever_others_ask_for(transport: AiohttpTransport) -> None:
+async def test_a_fresh_connection_is_new_while_others_wait(transport: AiohttpTransport) -> None:
     """A server may keep a connection that a request asked it to close: no fresh request goes out on that one."""
     async with FaultServer(always(http())) as server:
         for fresh in (False, True):
@@ -210,7 +210,7 @@ _STRAY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
 
 
 @pytest.mark.parametrize("cut", [1, 15, 26, _STRAY.index(b"stray") - 1])
-async def test_the_rest_of_another_response_reaches_nobody(transport: AiohttpTransport, cut: int) -> None:
+async def test_the_rest_of_another_response_reaches_no_caller(transport: AiohttpTransport, cut: int) -> None:
     """Aiohttp keeps the beginning, which came with the response before; the rest fails the request that it meets."""
 
     async def script(peer: Peer) -> None:
@@ -229,7 +229,7 @@ async def test_the_rest_of_another_response_reaches_nobody(transport: AiohttpTra
         assert ["/first", "/second", "/third"] == [request.target for request in server.seen]
 
 
-async def test_whatever_keeps_it_from_connecting_was_before_the_request() -> None:
+async def test_every_connection_error_was_before_the_request() -> None:
     """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
 
     def broken(address: object) -> socket.socket:
@@ -293,7 +293,7 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
 
 
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_beforehand)
-def test_who_has_waited_for_a_place_connects_in_what_is_left() -> None:
+def test_after_a_wait_for_a_place_connecting_gets_the_remaining_time() -> None:
     """One bound holds for both: were it two, the time of the attempt could end before that of the connection."""
 
     async def never(*_: object, **__: object) -> list[ResolveResult]:
@@ -339,7 +339,7 @@ def small_socket(address: tuple) -> socket.socket:
 @pytest.mark.control(
     "asyncio.selector_events._SelectorTransport.get_write_buffer_size", lambda self: 0, raises=TimeoutError
 )
-async def test_nobody_waits_behind_what_the_system_has_not_taken(patience: float) -> None:
+async def test_no_request_waits_behind_unsent_bytes(patience: float) -> None:
     """On a slow network, some of a request that is not large waits with us as well."""
     ended = asyncio.Event()
 

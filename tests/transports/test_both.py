@@ -118,7 +118,7 @@ async def test_a_header_may_be_long(kind) -> None:
 
 @both
 @pytest.mark.parametrize("size", [100_000, 5_000_000])
-async def test_nobody_waits_behind_a_request_that_was_not_taken(kind, size: int) -> None:
+async def test_no_request_waits_behind_a_blocked_request(kind, size: int) -> None:
     """A server may respond before it has read all: what is left of the request is not in the way of the next.
 
     The system takes a large request off our hands long before the server does, so nobody can tell. The connection is
@@ -278,7 +278,7 @@ async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
 
 @pytest.mark.parametrize("end", [b"cd", b"0\r\n\r\n"], ids=["length", "chunks"])
 @both
-async def test_what_comes_with_the_end_of_a_response_is_nobodys(kind, end: bytes, until) -> None:
+async def test_bytes_after_a_response_belong_to_no_request(kind, end: bytes, until) -> None:
     """A second response in the same read as the end of one that was waited for is not given to the next request."""
     go_on = asyncio.Event()
     coding = b"Content-Length: 4\r\n\r\nab" if end == b"cd" else b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"
@@ -305,7 +305,7 @@ async def test_what_comes_with_the_end_of_a_response_is_nobodys(kind, end: bytes
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @both
-def test_bytes_that_nobody_has_read_are_seen_under_tls(kind, loop: str) -> None:
+def test_unread_bytes_are_seen_under_tls(kind, loop: str) -> None:
     """What waits in the system when a request goes out is seen before it is decrypted, on both event loops."""
     ca, serving = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(serving)

@@ -26,7 +26,7 @@ both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
 
 
 @both
-async def test_closing_waits_for_nobody(kind: Kind) -> None:
+async def test_closing_does_not_wait_for_calls(kind: Kind) -> None:
     """With nothing in flight a transport is closed at once, whatever time it would give."""
     async with FaultServer(always(http())) as server:
         transport = kind(drain=60.0)
@@ -234,7 +234,7 @@ async def test_a_request_that_closing_breaks_off_says_so(kind: Kind) -> None:
 
 
 @both
-async def test_closing_twice_at_once_cancels_nobody(kind: Kind) -> None:
+async def test_closing_twice_at_once_cancels_no_call(kind: Kind) -> None:
     """A program and its framework may close a transport at the same moment: who is connecting learns the same."""
     with unanswered_port() as port:
         transport = kind(drain=0.0)
@@ -370,7 +370,7 @@ async def test_a_cancellation_of_what_was_sent_is_not_the_transports(until) -> N
 # The control leaves the session open.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.control("paymentsdk.transports._aiohttp_pool.contextlib.suppress", lambda *kinds: contextlib.nullcontext())
-def test_closing_beside_a_loop_that_stands_still() -> None:
+def test_closing_while_another_loop_stands_still() -> None:
     """A loop that neither runs nor is over closes its connections when it goes on, and nobody waits for it."""
     second_loop, transport = asyncio.new_event_loop(), AiohttpTransport()
     server = FaultServer(always(http()))

@@ -150,7 +150,7 @@ async def test_a_rule_that_is_cut_off_leaves_nothing_behind(monkeypatch: pytest.
     assert before == asyncio.all_tasks()
 
 
-async def test_a_deviation_that_is_none() -> None:
+async def test_an_unknown_deviation_is_rejected() -> None:
     """A declared deviation whose rule is kept is out of date, and says so."""
     stale = {"refused": "it was so once"}
     with pytest.raises(AssertionError, match=r"out of date \(it was so once\)"):

@@ -38,7 +38,7 @@ async def test_it_reads_bodies_of_both_kinds() -> None:
     assert "x" == server.seen[0].headers["host"]
 
 
-async def test_half_a_request_is_none() -> None:
+async def test_half_a_request_is_not_handled() -> None:
     """A request that is cut off is not counted as seen."""
     async with FaultServer(always(http())) as server:
         assert b"" == await talk(server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")

@@ -106,7 +106,7 @@ def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
     asyncio.run(transport.aclose())
 
 
-async def test_nobody_waits_behind_what_the_system_has_not_taken() -> None:
+async def test_no_request_waits_behind_unsent_bytes() -> None:
     """On a slow network, some of a request that is not large waits with us when its response comes."""
     ended = asyncio.Event()
 
