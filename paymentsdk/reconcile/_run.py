@@ -282,12 +282,12 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
     return json.dumps(members)
 
 
-async def do(job: Job, client: "PaymentsClient", in_flight: int, budget: asyncio.Semaphore) -> Job:
-    """Walk the window of *job* on this event loop, up to *in_flight* pieces concurrently; *budget* bounds the calls."""
+async def do(job: Job, client: "PaymentsClient", in_flight: int) -> Job:
+    """Walk the window of *job* on this event loop, up to *in_flight* pieces concurrently."""
     job = replace(job, windows=[], files=[])
     seller = of_one_seller(client.account(job.account) if job.account else client)
     accounts, directory = {job.account: seller}, Path(job.directory)
-    walk = Walk(accounts, job.rules.max_window, in_flight, directory, job.commit, budget=budget)
+    walk = Walk(accounts, job.rules.max_window, in_flight, directory, job.commit)
     await walk.run({job.account: [job.window]}, {job.account: job.rules})
     if walk.failed:
         raise walk.failed[job.account]

@@ -60,13 +60,11 @@ class Walk:
     limit: int | None
     """Rows to request per page; `None` after the platform has rejected the number."""
     in_flight: int
-    """Windows of an account that are walked concurrently."""
+    """Windows of an account that are walked concurrently, and calls of the account in flight."""
     directory: Path
     """The directory for the files."""
     commit: Callable[[Sequence[DoneWindow], Sequence[tuple[str, bool]]], None]
     """Enters windows and the files with their rows; called in a thread."""
-    budget: asyncio.Semaphore | None = None
-    """Bounds the calls of all accounts; by default, each account may have *in_flight* calls."""
     on_commit: Callable[[], None] = lambda: None
     """Called after each commit."""
     failed: dict[str, PaymentsError] = field(default_factory=dict)
@@ -85,7 +83,7 @@ class Walk:
     _committed_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._budgets = {name: self.budget or asyncio.Semaphore(self.in_flight) for name in self.accounts}
+        self._budgets = {name: asyncio.Semaphore(self.in_flight) for name in self.accounts}
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -6,28 +6,23 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from paymentsdk import PaymentsClient, RequestInvalid
-from paymentsdk._paging.proof import Rules, Window
+from paymentsdk import RequestInvalid
 from paymentsdk.reconcile import (
     Book,
     DaskExecutor,
     Executor,
     Outcome,
     WalkReport,
-    _executors,
     reconcile,
     walk,
 )
-from paymentsdk.reconcile._run import Job
-from paymentsdk.testing import MemoryTransport
-from tests.reconcile.planted import BEGIN, CREATED, END
+from tests.reconcile.planted import CREATED
 from tests.reconcile.served import written
 from tests.reconcile.workers import ROWS, connecting, fails, world
 
@@ -71,14 +66,14 @@ def clients(directory: Path) -> list[str]:
 
 
 async def test_every_executor_walks_the_same_rows(tmp_path: Path, executor: Callable[..., Executor]) -> None:
-    """Each worker process makes one client and keeps it; the rows are those of a walk on one event loop."""
+    """The workers return the rows that a walk on one event loop returns."""
     alone = await walked(tmp_path / "alone", None)
 
     shared = await walked(tmp_path / "shared", executor())
 
     assert written(alone) == written(shared)
     assert ROWS == shared.rows
-    assert 1 <= len(clients(tmp_path)) == len({*clients(tmp_path)}) <= 2
+    assert 1 <= len({*clients(tmp_path)}) <= 2
 
 
 async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor: Callable[..., Executor]) -> None:
@@ -86,7 +81,7 @@ async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor:
     alone = await walked(tmp_path / "alone", None)
     (tmp_path / "dies").touch()
 
-    shared = await walked(tmp_path / "shared", executor(dies_at=15))
+    shared = await walked(tmp_path / "shared", executor(dies_at=1))
 
     assert not (tmp_path / "dies").exists()
     assert written(alone) == written(shared)
@@ -144,32 +139,6 @@ async def test_a_reconciliation_on_workers(tmp_path: Path, executor: Callable[..
         )
 
     assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
-
-
-def test_a_worker_closes_the_client_of_a_driver_that_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody tells the worker: it ends by itself after a while without a job, and the next has a client of its own."""
-    monkeypatch.setattr(_executors, "IDLE", 0.02)
-    job = Job(directory=str(tmp_path), account="shop-0", window=Window(BEGIN, END), rules=Rules(max_window=10**6))
-    closed = [threading.Event(), threading.Event()]
-    marks = iter(closed)
-
-    class Marked(MemoryTransport):
-        mark = threading.Event()
-
-        async def aclose(self) -> None:
-            self.mark.set()
-
-    def connect() -> PaymentsClient:
-        transport = Marked(world())
-        transport.mark = next(marks)
-        return PaymentsClient(base_url="https://x", accounts="TEST-{}-123".format, transport=transport)
-
-    for event in closed:
-        outcome = _executors._do(job, "killed", connect, 8)
-        assert event.wait(10)
-        assert ROWS // 2 == sum(window.rows for window in outcome.windows)
 
 
 async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
