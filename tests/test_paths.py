@@ -61,8 +61,9 @@ async def give(name: str, path: str) -> None:
         await used
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("name", TAKE_A_PATH)
+@pytest.mark.parametrize(
+    ("name", "address"), [*((name, ADDRESSES[0]) for name in TAKE_A_PATH), *(("RateShare", each) for each in ADDRESSES)]
+)
 async def test_an_address_is_no_path(name: str, address: str) -> None:
     """The address is rejected before a file is created, and the error does not show it."""
     with pytest.raises(RequestInvalid, match="looks like the address of a server") as raised:

@@ -119,12 +119,6 @@ async def test_a_pair_is_kept_sealed(address: str, tmp_path: Path) -> None:
         assert b"access-1" not in (tmp_path / "tokens.db").read_bytes()
 
 
-def test_a_seal_needs_its_opposite(tmp_path: Path) -> None:
-    """What could never be read again is not sealed."""
-    with pytest.raises(TypeError, match="pass both seal and unseal, or neither"):
-        SQLiteTokenStore(tmp_path / "tokens.db", "shop-1", seal=bytes)
-
-
 @pytest.mark.parametrize("name", ["", None, 7, "a\0b"])
 def test_a_seller_has_a_name(tmp_path: Path, name: object) -> None:
     """A store without a name would be that of everybody."""
@@ -181,22 +175,6 @@ def named(error: ConnectionError, path: Path) -> bool:
     return str(error).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize(
-    "damage", [b"no database at all, " * 9, b"SQLite format 3\0" + b"\xff" * 200], ids=["text", "head"]
-)
-async def test_a_file_that_is_no_database_is_named(tmp_path: Path, damage: bytes) -> None:
-    """Nothing is written over it: it may be a wrong name for a file of somebody else."""
-    path = tmp_path / "tokens.db"
-    path.write_bytes(damage)
-    store = SQLiteTokenStore(path, "shop-1")
-
-    for work in (store.load(), store.save(pair(1))):
-        with pytest.raises(ConnectionError, match="file is not a database") as failed:
-            await work
-        assert named(failed.value, path)
-    assert damage == path.read_bytes()
-
-
 async def test_a_disk_that_is_full_leaves_the_earlier_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a pair is kept or nothing, and the error names the file."""
     path, connect = tmp_path / "tokens.db", sqlite3.connect
@@ -217,18 +195,6 @@ async def test_a_disk_that_is_full_leaves_the_earlier_pair(tmp_path: Path, monke
 
     assert named(failed.value, path)
     assert pair(1) == await store.load()
-
-
-async def test_a_server_that_is_away_is_an_error(tmp_path: Path) -> None:
-    """The error says so without the password; so does a call that needs the token."""
-    store = PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
-
-    for work in (store.load(), store.save(pair(1)), store.prepare()):
-        with pytest.raises(ConnectionError, match="Connection refused") as failed:
-            await work
-        assert failed.value.__context__ is None
-        assert SECRET not in str(failed.value)
-    assert SECRET not in f"{store!r}"
 
 
 async def damaged_file(tmp_path: Path, dsn: str) -> TokenStore:
@@ -298,19 +264,6 @@ async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str)
     assert pair(2) == await PostgresTokenStore(dsn, "shop-1").load()
 
 
-async def test_a_write_that_the_network_swallows_is_given_up(postgres: Server, dsn: str) -> None:
-    """The refresh ends after `timeout`, with its lock: else nobody could refresh that seller ever again."""
-    async with wire_to(postgres) as wire:
-        store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=0.5)
-        async with asyncio.timeout(20):
-            async with store.lock():
-                wire.mute = True
-                with pytest.raises(TimeoutError):
-                    await store.prepare()
-            async with PostgresTokenStore(dsn, "shop-1").lock():
-                pass
-
-
 async def test_who_waits_in_vain_takes_no_connection_from_who_has_the_lock(postgres: Server, dsn: str, until) -> None:
     """Two tasks may share a store: the one that has the lock prepares on its connection after the other gave up."""
     async with wire_to(postgres) as wire:
@@ -352,25 +305,6 @@ async def test_more_sellers_than_connections(dsn: str, *, defence: bool) -> None
         leave.set()
 
     assert 8 == most
-
-
-async def test_the_table_of_another_program_is_left_alone(dsn: str) -> None:
-    """It stays another's, however long somebody waits: the error comes at once, and says why."""
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("CREATE TABLE paymentsdk_token (name text PRIMARY KEY)")
-    await connection.close()
-    store = PostgresTokenStore(dsn, "shop-1", timeout=2 * PATIENCE)
-
-    async with asyncio.timeout(PATIENCE):
-        with pytest.raises(ConnectionError, match="paymentsdk_token is 'of another program'"):
-            await store.load()
-
-
-@pytest.mark.parametrize("dsn", ["tokens.db", None])
-def test_another_address_is_rejected(dsn: object) -> None:
-    """A path is no server."""
-    with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
-        PostgresTokenStore(dsn, "shop-1")
 
 
 # --- the connection to PostgreSQL -------------------------------------------------------------------------------------
@@ -427,28 +361,6 @@ async def test_all_sellers_share_one_connection(counted: Counted) -> None:
 
     # A pair that is saved is a transaction, in three; one that is read, a statement.
     assert (40, 1) == (counted.requests - before, counted.connections)
-
-
-async def test_a_refresh_is_one_more_connection(counted: Counted) -> None:
-    """The lock has a connection for as long as the refresh lasts."""
-    store = counted.store()
-    await store.save(pair(1))
-
-    async with store.lock():
-        await store.prepare()
-        await store.save(pair(2))
-        assert 2 == counted.connections
-    assert pair(2) == await store.load()
-
-
-async def test_a_lost_connection_is_replaced(counted: Counted) -> None:
-    """Whatever has cut it, the next statement is done."""
-    store = counted.store()
-    await store.save(pair(1))
-
-    counted._wire.cut()
-
-    assert pair(1) == await store.load()
 
 
 async def test_one_bad_statement_fails_alone(counted: Counted, dsn: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,8 @@ HALF_YEAR = 180 * DAY
 
 @pytest.mark.parametrize(
     ("lifetime", "due"),
-    [(HALF_YEAR, 150 * DAY), (6 * 3600.0, 5 * 3600.0), (600.0, 500.0), (6.0, 5.0)],
-    ids=["180-days", "6-hours", "10-minutes", "6-seconds"],
+    [(HALF_YEAR, 150 * DAY), (6.0, 5.0)],
+    ids=["180-days", "6-seconds"],
 )
 async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
     make_client, platform: Platform, clock, *, lifetime: float, due: float
@@ -72,22 +71,8 @@ async def test_a_pair_that_took_the_place_of_another_came_after_it(make_client, 
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-async def test_an_older_pair_that_comes_back_is_not_taken_for_a_new_one(make_client, platform: Platform, clock) -> None:
-    """A backup of the store was restored under a process that has gone on: its spent refresh token is not sent."""
-    old = platform.pair(expires_at=START + 40 * DAY, issued_at=START - 140 * DAY)
-    store = MemoryTokenStore(old)
-    client = make_client(store=store)
-    await client.orders.get("ORD1")
-    for day in (20, 150):
-        clock.advance(day * DAY)
-        await client.orders.get("ORD1")
-        await store.save(old)
-
-    assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
-
-
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._remember", lambda self, *pairs: None)
-@pytest.mark.parametrize("backup", [1, 2, 3])
+@pytest.mark.parametrize("backup", [1, 3])
 async def test_a_backup_of_any_age_is_not_taken_for_a_new_pair(make_client, platform: Platform, clock, backup) -> None:
     """What others have taken the place of is spent, and a platform may end the grant of whoever sends it."""
     store = MemoryTokenStore(platform.pair(expires_at=START + 40 * DAY, issued_at=START - 140 * DAY))
@@ -127,8 +112,8 @@ async def test_an_early_refresh_that_fails_is_left_alone_for_a_share_of_the_rest
 
 @pytest.mark.parametrize(
     ("step", "number"),
-    [("fsync", errno.ENOSPC), ("fsync", errno.EDQUOT), ("replace", errno.EROFS)],
-    ids=["full", "over its quota", "read-only"],
+    [("fsync", errno.ENOSPC), ("replace", errno.EROFS)],
+    ids=["full", "read-only"],
 )
 async def test_a_store_that_cannot_be_written_spends_no_refresh_token(
     make_client, platform, tmp_path, monkeypatch: pytest.MonkeyPatch, *, step: str, number: int
@@ -150,24 +135,3 @@ async def test_a_store_that_cannot_be_written_spends_no_refresh_token(
     assert old == await store.load()
     assert "ORD1" == (await client.orders.get("ORD1")).id
     assert ["seller.json", "seller.json.lock"] == sorted(path.name for path in tmp_path.iterdir())
-
-
-async def test_a_folder_that_cannot_be_written_spends_no_refresh_token(
-    make_client, platform, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The new pair could not be saved there."""
-    store = FileTokenStore(tmp_path / "seller.json")
-    await store.save(old := platform.pair(expires_at=START - 1))
-    (tmp_path / "seller.json.lock").touch()
-    system_open = os.open
-
-    def read_only(path: str | Path, flags: int, *mode: int, **options: object) -> int:
-        if Path(path).parent == tmp_path and not Path(path).exists():
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return system_open(path, flags, *mode, **options)
-
-    monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(RefreshFailed):
-        await make_client(old, store=store).orders.get("ORD1")
-
-    assert [] == platform.refreshes

@@ -76,17 +76,6 @@ async def test_each_caller_has_an_error_of_its_own(make_client: Callable[..., Pa
     assert (None, None) == (error.operation, error.idempotency_key)
 
 
-async def test_a_spent_grant_is_told_to_each_caller(
-    make_client: Callable[..., PaymentsClient], platform: Platform
-) -> None:
-    """So it is with a `RefreshingToken`, whether they wait for one refresh or come after it."""
-    platform.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
-    client = make_client(platform.pair(expires_at=START - 1))
-
-    assert [OWN, OWN] == [attributes(await told(client)) for _ in range(2)]
-    assert 1 == len(platform.refreshes)
-
-
 @pytest.mark.control("paymentsdk._call.verdicts._own", lambda error: error)
 async def test_a_rejected_refresh_settles_no_write(
     make_client: Callable[..., PaymentsClient], platform: Platform, clock: FakeClock

@@ -130,28 +130,6 @@ async def saves_in_two_steps(self: WholeStore, pair: TokenPair) -> None:
     await asyncio.sleep(0)
 
 
-@breaking("save")
-async def cuts_tokens(self: WholeStore, pair: TokenPair) -> None:
-    """Keeps tokens in columns of 255 characters."""
-    refresh_token = pair.refresh_token and pair.refresh_token[:255]
-    self.shared.pair = structs.replace(pair, access_token=pair.access_token[:255], refresh_token=refresh_token)
-
-
-@breaking("save")
-async def keeps_what_ends_later(self: WholeStore, pair: TokenPair) -> None:
-    """Takes what ends earlier for older."""
-    there = self.shared.pair
-    self.shared.pair = pair if there is None or pair.expires_at >= there.expires_at else there
-
-
-@breaking("save")
-async def removes_before_it_saves(self: WholeStore, pair: TokenPair) -> None:
-    """Saves in two transactions."""
-    self.shared.pair = None
-    await asyncio.sleep(0)
-    self.shared.pair = pair
-
-
 @breaking("__repr__")
 def shows_its_pair(self: WholeStore) -> str:
     """Helps whoever reads the log."""
@@ -163,15 +141,6 @@ def shows_its_pair(self: WholeStore) -> str:
 async def locks_nobody_out(self: WholeStore) -> AsyncIterator[None]:
     """Lets everybody in."""
     yield
-
-
-@breaking("lock")
-@asynccontextmanager
-async def keeps_its_lock(self: WholeStore) -> AsyncIterator[None]:
-    """Lets go of it only when nothing went wrong."""
-    await self.shared.turn.acquire()
-    yield
-    self.shared.turn.release()
 
 
 @breaking("lock")
@@ -221,14 +190,10 @@ async def takes_the_lock(self: WholeStore) -> None:
     [
         ("an_empty_store_has_no_pair", invents_a_pair),
         ("a_pair_is_kept_whole", forgets_when),
-        ("a_pair_is_kept_whole", cuts_tokens),
         ("the_last_pair_counts", remembers_what_it_read),
-        ("the_last_pair_counts", keeps_what_ends_later),
         ("pairs_of_many_are_not_mixed", saves_in_two_steps),
-        ("pairs_of_many_are_not_mixed", removes_before_it_saves),
         ("a_store_shows_no_token", shows_its_pair),
         ("one_at_a_time_holds_the_pair", locks_nobody_out),
-        ("a_lock_is_let_go", keeps_its_lock),
         ("a_lock_is_let_go", keeps_its_lock_when_cancelled),
         ("the_holder_reads_and_writes", reads_under_its_lock),
         ("a_refresh_token_is_spent_once", locks_alone),

@@ -66,14 +66,6 @@ async def test_a_spent_pair_gives_way_to_any_other(stored: float | None) -> None
     assert (used, False) == (access, token.revoked)
 
 
-async def test_any_pair_takes_the_place_of_none() -> None:
-    """Also a pair that has expired, or one that is a refresh token alone."""
-    for stored in (pair(1, START - 1), TokenPair(access_token="", refresh_token="TG-first", expires_at=0.0)):
-        token = RefreshingToken(store=MemoryTokenStore(stored))
-
-        assert NEW.access_token == await token.renew(None, Platform().exchange, START)
-
-
 async def test_a_token_that_is_rejected_and_cannot_be_refreshed_is_not_used_again() -> None:
     """Calls learn that a person must authorize again, before they send it."""
     platform = Platform("TG-refresh-1")

@@ -45,6 +45,7 @@ async def requests_of(transport: MemoryTransport, call) -> int:
     return len(transport.requests) - before
 
 
+@pytest.mark.control("paymentsdk._call.retry._budget", lambda seller, rule: (seller, "all"))
 async def test_failing_reads_cost_writes_nothing() -> None:
     """When the budget of the reads is used up, a payment has all of its retries."""
     async with clients() as (client, transport):
@@ -55,6 +56,7 @@ async def test_failing_reads_cost_writes_nothing() -> None:
         assert 4 == await requests_of(transport, client.orders.cancel("ORD1"))
 
 
+@pytest.mark.control("paymentsdk._call.engine.Seller", lambda auth: None)
 async def test_a_failing_seller_costs_another_nothing() -> None:
     """The sellers of one client do not share a budget; the copies for one token do."""
     async with clients() as (client, transport):
@@ -105,29 +107,3 @@ async def test_a_429_spends_nothing() -> None:
     """However often the platform asks to wait, a retry after that is free."""
     async with clients(429) as (client, transport):
         assert {4} == {await requests_of(transport, client.orders.get("ORD1")) for _ in range(2 * MANY)}
-
-
-async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more failing sellers than the bound, the one that failed longest ago is forgotten."""
-    monkeypatch.setattr("paymentsdk._call.retry.RetryBudgets.MOST", 10)
-    async with clients() as (client, transport):
-        for number in range(50):
-            await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
-
-        assert 10 == len(client._engine.runtime.budgets.remaining)
-
-
-@pytest.mark.parametrize("cost", ["group", "seller"])
-async def test_one_budget_for_all_would_cost_them(monkeypatch: pytest.MonkeyPatch, cost: str) -> None:
-    """The control of the first two rules: with one budget, the healthy ones lose their retries."""
-    if cost == "group":
-        monkeypatch.setattr("paymentsdk._call.retry._budget", lambda seller, rule: (seller, "all"))
-    else:
-        monkeypatch.setattr("paymentsdk._call.engine.Seller", lambda auth: None)
-    async with clients() as (client, transport):
-        failing = client if cost == "group" else client.with_options(access_token="TEST-two")
-        for _ in range(MANY):
-            await requests_of(transport, failing.orders.get("ORD1"))
-
-        second = client.orders.cancel("ORD1") if cost == "group" else client.orders.get("ORD1")
-        assert 1 == await requests_of(transport, second)

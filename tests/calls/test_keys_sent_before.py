@@ -10,7 +10,6 @@ import pytest
 from paymentsdk import (
     APIError,
     AuthenticationFailed,
-    NotSent,
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
@@ -69,15 +68,6 @@ async def test_what_settles_nothing_leaves_a_key_that_was_sent_before_in_doubt(n
     assert "it was sent before this call" == error.first_reason
 
 
-@pytest.mark.parametrize("name", FAILURES)
-async def test_without_it_a_key_of_ones_own_keeps_its_error(name: str) -> None:
-    """The control of the rule above: the error stays, and an `APIError` says that it settles nothing."""
-    error, _ = await cancel(FAILURES[name], since=None)
-
-    assert isinstance(error, NotSent if name == "not sent" else APIError)
-    assert not getattr(error, "settled", False)
-
-
 async def test_a_rejected_token_settles_a_key_of_this_call_alone() -> None:
     """A random key was never sent before: a 401 to its first request settles the write."""
     error, _ = await cancel(FAILURES["401"], since=None, key=None)
@@ -102,7 +92,7 @@ async def test_the_23_hours_count_from_the_first_time(age: timedelta, requests: 
     assert (OutcomeUnknown, requests) == (type(error), len(transport.requests))
 
 
-@pytest.mark.parametrize("hours", [-14, 14])
+@pytest.mark.parametrize("hours", [14])
 async def test_a_moment_at_the_edge_of_the_calendar_is_long_ago(hours: int) -> None:
     """Such a placeholder for "nobody knows" sends nothing, and the error says what is known."""
     error, transport = await cancel(
@@ -137,7 +127,7 @@ async def test_they_count_on_though_the_clock_of_the_machine_is_set_back() -> No
     assert 1 == requests
 
 
-UNBOUNDED, A_DAY = Timeout(total=None, attempt=None, connect=None), Timeout(total=86_400, attempt=86_400, connect=None)
+UNBOUNDED = Timeout(total=None, attempt=None, connect=None)
 
 
 class Signed:
@@ -149,11 +139,8 @@ class Signed:
 
 
 @pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, remaining: timeout.connect or inf)
-@pytest.mark.parametrize("bounds", [UNBOUNDED, A_DAY], ids=["unbounded", "a day"])
 @pytest.mark.parametrize("auth", [StaticToken("TEST-token"), Signed()], ids=["token", "signed"])
-async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(
-    bounds: Timeout, auth: StaticToken | Signed
-) -> None:
+async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(auth: StaticToken | Signed) -> None:
     """However long an attempt may take, the wait for its connection ends before the platform may forget the key."""
     clock, waits = FakeClock(), []
 
@@ -167,7 +154,7 @@ async def test_a_key_is_sent_on_no_connection_that_comes_after_its_time(
         base_url="https://platform.test",
         transport=MemoryTransport(platform),
         clock=clock,
-        timeout=bounds,
+        timeout=UNBOUNDED,
         retry=RetryPolicy(base_delay=0),
     ) as client:
         with pytest.raises(OutcomeUnknown):

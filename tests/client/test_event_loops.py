@@ -133,19 +133,6 @@ def test_what_was_in_flight_stays_behind(platform: ThreadingHTTPServer, kind: Ki
         del call
 
 
-@both
-def test_a_walk_with_pages_ahead_works_on_each_loop(platform: ThreadingHTTPServer, kind: Kind) -> None:
-    """Pages that are fetched ahead belong to the loop of their walk."""
-    client = client_of(platform, transport=kind())
-
-    async def rows() -> list[str]:
-        return [row.id async for row in client.invoices.search(prefetch=3)]
-
-    with no_complaints():
-        assert [["0", "1", "2", "3", "4"]] * 2 == [asyncio.run(rows()) for _ in range(2)]
-        asyncio.run(client.aclose())
-
-
 # --- a loop that is not -----------------------------------------------------------------------------------------------
 
 
@@ -177,16 +164,6 @@ def test_a_loop_that_stands_still_keeps_its_client() -> None:
     assert "ORD1" == loop.run_until_complete(get(client))
     loop.close()
     assert "ORD1" == asyncio.run(get(client))
-
-
-def test_a_closed_client_stays_closed() -> None:
-    """A new loop opens nothing that somebody has closed."""
-    client = in_memory()
-    asyncio.run(get(client))
-    asyncio.run(client.aclose())
-
-    with pytest.raises(ClientClosed, match="the client is closed"):
-        asyncio.run(get(client))
 
 
 def test_without_a_loop_of_asyncio_a_call_says_so() -> None:

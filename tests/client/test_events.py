@@ -27,7 +27,6 @@ from paymentsdk import (
     Response,
     RetryPolicy,
     SendFailed,
-    Timeout,
     TokenPair,
 )
 from paymentsdk.events import (
@@ -102,18 +101,6 @@ async def test_a_call_begins_and_ends_and_so_do_its_attempts() -> None:
     assert (0.0, 0.0, 0.0) == (first.queued, second.queued, end.queued)
     assert end.elapsed == pytest.approx(2.5 + sum(clock.slept))
     assert clock.slept
-
-
-async def test_two_calls_have_two_numbers() -> None:
-    """Events of calls that run at once can be told apart."""
-    events = Seen()
-    client = make(events, MemoryTransport(lambda request: ORDER))
-
-    await asyncio.gather(client.orders.get("ORD1"), client.orders.get("ORD1"))
-
-    numbers = [event.call for event in events.of(CallStarted)]
-    assert 2 == len(set(numbers))
-    assert sorted(numbers) == sorted(event.call for event in events.of(CallEnded))
 
 
 @pytest.mark.parametrize(
@@ -199,16 +186,6 @@ async def test_an_observer_adds_headers_to_an_attempt(caplog) -> None:
     assert not any("mine" in line or "lines" in line for line in left_out)
 
 
-async def test_events_name_the_account() -> None:
-    """One observer counts by seller."""
-    events = Seen()
-    client = make(events, MemoryTransport(lambda request: ORDER), access_token=None, accounts={"shop-1": TOKEN})
-
-    await client.account("shop-1").orders.get("ORD1")
-
-    assert {"shop-1"} == {event.account for event in events}
-
-
 async def test_no_event_holds_a_secret_or_a_query() -> None:
     """Neither the token nor what a search asks for is in the text of any event."""
     events = Seen()
@@ -244,37 +221,6 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     assert Failure.RATE_LIMITED is events.of(AttemptEnded)[0].kind
 
 
-async def test_what_kept_a_request_from_being_made_took_the_time_of_its_call() -> None:
-    """There is no attempt whose beginning could count."""
-    events, clock = Seen(), FakeClock()
-    transport = MemoryTransport(lambda request: SendFailed("reset") if request.attempt == 1 else ORDER)
-    pair = TokenPair(access_token="TEST-1", expires_at=clock.now() + 1.0)
-    policy = RetryPolicy(attempts=2, base_delay=60.0, max_delay=60.0)
-    client = make(events, transport, clock=clock, access_token=None, auth=RefreshingToken(pair, early=0), retry=policy)
-    client = client.with_options(timeout=Timeout(total=None))
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.cancel("ORD1")
-
-    first, ended = events.of(AttemptEnded)
-    assert (1, 0.0, 0) == (first.number, first.elapsed, ended.number)
-    assert ended.elapsed == events.of(CallEnded)[0].elapsed > 1.0
-
-
-async def test_the_waits_of_all_attempts_are_told_at_the_end() -> None:
-    """Each attempt has its own wait for its turn, and the call has the sum of them."""
-    events, clock = Seen(), FakeClock()
-    answers = [Response(429, {"Retry-After": "1"}, b"{}"), Response(503), ORDER]
-    client = make(events, MemoryTransport(answers), clock=clock, flow=FlowControl())
-    with pytest.raises(RateLimited):
-        await client.with_options(retry=RetryPolicy(attempts=1)).orders.get("ORD1")
-
-    await client.orders.get("ORD1")
-
-    waits = [attempt.queued for attempt in events.of(AttemptEnded)]
-    assert waits[1] == pytest.approx(0.1)
-    assert events.of(CallEnded)[-1].queued == pytest.approx(sum(waits))
-
-
 async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
     """It is the longest of all, and a call that waited for nothing else must not look as if it had not."""
     events, clock = Seen(), FakeClock()
@@ -290,30 +236,6 @@ async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
     [throttled], ended = events.of(Throttled), events.of(CallEnded)[-1]
     assert not throttled.admitted
     assert throttled.waited == ended.queued > 0.0
-
-
-async def test_a_budget_that_is_spent_shows() -> None:
-    """What is left of the budget for retries is on the end of each call."""
-    events = Seen()
-    client = make(events, MemoryTransport([SendFailed("reset")] * 4))
-
-    with pytest.raises(NoAnswer):
-        await client.orders.get("ORD1")
-
-    [end] = events.of(CallEnded)
-    assert 0.97 == end.retry_budget
-
-
-async def test_an_untouched_budget_is_full() -> None:
-    """That of another seller, or of writes where reads have failed."""
-    events = Seen()
-    client = make(events, MemoryTransport([*[SendFailed("reset")] * 4, ORDER]))
-
-    with pytest.raises(NoAnswer):
-        await client.orders.get("ORD1")
-    await client.orders.cancel("ORD1")
-
-    assert [0.97, 1.0] == [end.retry_budget for end in events.of(CallEnded)]
 
 
 def token(number: int) -> Response:
@@ -436,26 +358,6 @@ async def test_a_kept_connection_is_told(fast: bool) -> None:
     assert [False, True] == [event.reused for event in events.of(AttemptEnded)]
 
 
-async def test_a_token_that_cannot_be_refreshed_is_told_before_it_ends() -> None:
-    """A pair without a refresh token works until it ends: whoever observes learns when that is."""
-    events, end = Seen(), 1_700_000_000.0 + 100.0
-    pair = TokenPair(access_token="APP_USR-old-77", expires_at=end)
-    application = {"client_id": "app", "client_secret": "secret-1"}
-    client = make(events, MemoryTransport([ORDER]), access_token=None, accounts={"shop-1": pair}, **application)
-
-    await client.account("shop-1").orders.get("ORD1")
-
-    assert [end] == [event.expires_at for event in events.of(ReauthorizationDue)]
-
-
-class Stuck:
-    """A signer that waits for ever."""
-
-    async def sign(self, request: Request, now: float) -> dict[str, str]:
-        await asyncio.Event().wait()
-        return {}
-
-
 class Broken:
     """A signer that fails."""
 
@@ -464,21 +366,6 @@ class Broken:
 
     def sign(self, request: Request, now: float) -> dict[str, str]:
         raise self.error
-
-
-async def test_an_attempt_that_is_cancelled_while_it_is_signed_ends() -> None:
-    """Nothing was sent, but who was told of its beginning is told of its end."""
-    events, transport = Seen(), MemoryTransport()
-    call = asyncio.ensure_future(make(events, transport, access_token=None, auth=Stuck()).orders.get("ORD1"))
-    await asyncio.sleep(0)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
-    ended, call_ended = events.of(AttemptEnded)[0], events.of(CallEnded)[0]
-    assert (1, Failure.NOT_SENT, "cancelled") == (ended.number, ended.kind, ended.failure)
-    assert (CallOutcome.CANCELLED, 1) == (call_ended.outcome, call_ended.attempts)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), NotSent("no key"), SystemExit(3)])
@@ -490,19 +377,6 @@ async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> No
 
     assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
     assert [1] == [event.attempts for event in events.of(CallEnded)]
-
-
-async def test_a_signature_that_takes_too_long_ends_its_attempt() -> None:
-    """The deadline ends the wait, and the end has the number of the beginning."""
-    events, clock = Seen(), FakeClock()
-    client = make(events, MemoryTransport(), access_token=None, auth=Stuck(), clock=clock)
-    call = asyncio.ensure_future(client.orders.get("ORD1"))
-    await asyncio.sleep(0)
-    clock.advance(61)
-    with pytest.raises(NotSent, match="while the request was signed"):
-        await call
-
-    assert [(1, Failure.NOT_SENT)] == [(event.number, event.kind) for event in events.of(AttemptEnded)]
 
 
 class Slow:
@@ -545,18 +419,3 @@ async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() ->
 
     assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
     assert (200, "cancelled") == (events.of(AttemptEnded)[0].status, events.of(AttemptEnded)[0].failure)
-
-
-@pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
-def test_a_call_that_the_end_of_the_program_ends_may_have_been_sent(ends: type[BaseException]) -> None:
-    """Whoever counts the writes that were not sent would take it for one that can be made once more."""
-    events = Seen()
-
-    async def create() -> None:
-        settings = {"transport": MemoryTransport([ends()]), "observers": [events]}
-        await PaymentsClient(TOKEN, base_url="https://a.test", **settings).orders.create(order())
-
-    with pytest.raises(ends):
-        asyncio.run(create())
-
-    assert CallOutcome.CANCELLED is events.of(CallEnded)[0].outcome

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from weakref import ref
 
 import pytest
 
 from paymentsdk import ClientClosed, MapOutcome, NotFound, PaymentsClient, Request, RequestInvalid, Response
-from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import MemoryTransport
 
 
@@ -128,23 +125,7 @@ async def test_a_failed_call_is_an_outcome() -> None:
         _ = outcomes[1].value
 
 
-async def test_a_failed_call_leaves_nothing_behind() -> None:
-    """Of a million items those that fail are gone with their outcomes, also where nothing collects garbage."""
-    platform = MemoryTransport(lambda request: Response(404))
-    errors = []
-    gc.disable()
-    try:
-        async with PaymentsClient("APP_USR-1", base_url="https://platform.test", transport=platform) as client:
-            async for outcome in client.map(client.orders.get, ["ORD1", "ORD2"]):
-                errors.append(ref(outcome.error))
-            del outcome
-        assert [None, None] == [error() for error in errors]
-    finally:
-        gc.enable()
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_a_slow_consumer_holds_the_items_up(client, ordered: bool) -> None:
+async def test_a_slow_consumer_holds_the_items_up(client) -> None:
     """Of an endless iterable no more is taken than may be under way."""
     numbers = []
 
@@ -158,7 +139,7 @@ async def test_a_slow_consumer_holds_the_items_up(client, ordered: bool) -> None
     async def at_once(item: int) -> int:
         return item
 
-    async with aclosing(client.map(at_once, endless(), concurrency=4, ordered=ordered)) as outcomes:
+    async with aclosing(client.map(at_once, endless(), concurrency=4)) as outcomes:
         for number in range(3):
             await anext(outcomes)
             await turns()
@@ -226,19 +207,6 @@ async def test_each_call_of_a_closed_client_has_its_outcome() -> None:
     assert ClientClosed is errors[-1]
 
 
-async def test_a_defect_is_raised_and_ends_the_others(client) -> None:
-    """What is no `PaymentsError` is no outcome of a payment."""
-    work = Work()
-    reader = Reader(client.map(work, range(3), ordered=False))
-    await turns()
-    await work.end(1, TypeError("a defect"))
-
-    with pytest.raises(TypeError, match="a defect"):
-        await reader.task
-    assert [0, 2] == sorted(work.cancelled)
-    assert {} == work.running
-
-
 @pytest.mark.parametrize("error", [TypeError("a defect"), asyncio.CancelledError()], ids=["raised", "cancelled"])
 async def test_a_defect_comes_in_its_turn(client, error: BaseException) -> None:
     """In order, too: whatever comes before it is yielded, and what is under way is cancelled."""
@@ -272,34 +240,6 @@ async def test_a_defect_loses_no_outcome_that_a_slow_consumer_has_not_read(clien
     with pytest.raises(TypeError, match="a defect"):
         await anext(outcomes)
     assert {} == work.running
-
-
-async def test_a_function_that_is_not_async_is_a_defect(client) -> None:
-    """The error says so."""
-    with pytest.raises(TypeError, match="'await' expression"):
-        [_ async for _ in client.map(lambda item: item, [1])]
-
-
-async def test_leaving_early_closes_an_unused_generator(client) -> None:
-    """At once, and not when Python collects it."""
-    closed = []
-
-    async def numbers() -> AsyncIterator[int]:
-        try:
-            for number in range(9):
-                yield number
-        finally:
-            closed.append(True)
-
-    async def double(number: int) -> int:
-        return 2 * number
-
-    source = numbers()
-    async with aclosing(client.map(double, source, concurrency=1)) as outcomes:
-        first = await anext(outcomes)
-        await turns()
-
-    assert (0, [True]) == (first.value, closed)
 
 
 @pytest.mark.parametrize("ending", ["cancel", "close"])
@@ -336,49 +276,10 @@ async def test_leaving_early_ends_the_calls(client, ending: str) -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_an_empty_iterable_yields_nothing(client) -> None:
-    """Neither kind."""
-
-    async def nothing() -> AsyncIterator[int]:
-        for number in ():
-            yield number
-
-    work = Work()
-    assert [] == [outcome async for outcome in client.map(work, [])]
-    assert [] == [outcome async for outcome in client.map(work, nothing())]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "place"),
-    [
-        ((print, [], 0), "concurrency"),
-        ((print, [], True), "concurrency"),
-        ((print, [], 2.0), "concurrency"),
-        ((print, [], 100_001), "concurrency"),
-    ],
-)
-def test_arguments_that_make_no_sense_are_rejected(client, arguments: tuple[object, ...], place: str) -> None:
+@pytest.mark.parametrize("concurrency", [0, True, 2.0, 100_001])
+def test_arguments_that_make_no_sense_are_rejected(client, concurrency: object) -> None:
     """At once, and not when the iterator is first asked."""
-    function, items, *concurrency = arguments
-
     with pytest.raises(RequestInvalid) as refused:
-        client.map(function, items, **({"concurrency": concurrency[0]} if concurrency else {}))
+        client.map(print, [], concurrency=concurrency)
 
-    assert place == refused.value.path
-
-
-async def test_a_pager_is_mapped() -> None:
-    """The rows of a walk, each with a call of its own, against the sandbox."""
-    from tests.journal.platform import order
-
-    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        names = [f"A-{number}" for number in range(5)]
-        orders = [outcome.value async for outcome in client.map(client.orders.create, map(order, names), concurrency=3)]
-        for created in orders:
-            sandbox.buyer.pay(created)
-        sold = client.merchant_orders.search(page_size=2)
-
-        async def again(row: object) -> object:
-            return row.external_reference
-
-        assert sorted(names) == sorted([reference.value async for reference in client.map(again, sold, ordered=False)])
+    assert "concurrency" == refused.value.path

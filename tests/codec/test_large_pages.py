@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paymentsdk import OPERATIONS, Anomaly, PaymentsClient, Response, Timeout
 from paymentsdk.testing import FakeClock, MemoryTransport
 
-ROOT = Path(__file__).parents[2]
 SEARCH = OPERATIONS["merchant_orders.search"]
 #: What a member may be, followed by the contract or not.
 ODD = st.sampled_from(
@@ -73,13 +67,14 @@ def number_of(anomalies: tuple[Anomaly, ...]) -> int:
     lambda listed: msgspec.json.decode(listed, type=list[msgspec.Raw])[1:],
     raises=(AssertionError, ExceptionGroup),
 )
+@settings(max_examples=25)
 @given(rows=ROWS)
 def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     """Each row is what it is on a page of its own, and has the anomalies that it has there."""
     rows = [*rows, {"id": 77, "external_reference": "y" * 2_000}]
     alone = [SEARCH.decode(page([row])) for row in rows]
 
-    together, anomalies = SEARCH.decode(large(rows, 100_000))
+    together, anomalies = SEARCH.decode(large(rows, 70_000))
 
     times = together.total // len(rows)
     assert [row for value, _ in alone for row in value.elements] * times == list(together.elements)
@@ -95,17 +90,6 @@ def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     assert times * sum(number_of(anomalies_of_row) for _, anomalies_of_row in alone) == number_of(anomalies)
 
 
-def test_each_row_is_repaired_by_what_is_wrong_with_it() -> None:
-    """Around an entry that is no row, rows with other malformed members do not get into each other's way."""
-    good, second = {"id": 1, "external_reference": "x" * 300}, {"id": 2, "site_id": 5}
-    rows = [good, "text", second, {"id": 3, "external_reference": 7}, good]
-
-    value, anomalies = SEARCH.decode(page(rows * 60))
-
-    assert [(1, None), (2, "5"), (3, None), (1, None)] * 60 == [(row.id, row.site_id) for row in value.elements]
-    assert ["[1]", "[2].site_id", "[3].external_reference"] == [anomaly.path[10:] for anomaly in anomalies[:3]]
-
-
 def test_rows_that_are_no_rows_are_named_each() -> None:
     """A walk counts the entries that are missing, as the platform does: however many, none is only counted."""
     rows = [row for number in range(300) for row in (malformed(number), None)]
@@ -118,7 +102,7 @@ def test_rows_that_are_no_rows_are_named_each() -> None:
 
 
 @pytest.mark.control("paymentsdk._codec.anomaly.MOST_MISSING", 10**9)
-@pytest.mark.parametrize("entry", [None, [], "text", 5], ids=str)
+@pytest.mark.parametrize("entry", [None, "text"])
 def test_a_page_of_nothing_but_missing_rows_is_rejected(entry: object) -> None:
     """Each is reported, so that millions of them in a few megabytes would fill the memory."""
     value, anomalies = SEARCH.decode(page([entry] * 10_000))
@@ -142,7 +126,7 @@ async def test_a_walk_over_such_pages_loses_no_row() -> None:
     assert list(range(1, 301)) == [row.id async for row in walker.merchant_orders.search()]
 
 
-@pytest.mark.parametrize("size", [20_000, 200_000, 2_000_000])
+@pytest.mark.parametrize("size", [20_000, 200_000])
 @pytest.mark.control("paymentsdk._codec.anomaly.MOST_REPORTS", 10**9)
 def test_a_report_is_bounded(size: int) -> None:
     """At most a hundred are told, and one more tells how many there are besides."""
@@ -155,16 +139,6 @@ def test_a_report_is_bounded(size: int) -> None:
     assert 101 == len(anomalies)
     assert 4 * count - 100 == anomalies[-1].value
     assert f"and {4 * count - 100} more did not follow the contract, such as this one" == anomalies[-1].reason
-
-
-def test_a_count_of_the_rest_tells_of_loss() -> None:
-    """Who looks only for what is missing finds it also where it is among the rest."""
-    rows = [{"id": i, "site_id": 5} for i in range(150)]
-    rows[140]["total_amount"] = "abc"
-
-    _, anomalies = SEARCH.decode(page(rows))
-
-    assert ("$.elements[140].total_amount", True) == (anomalies[-1].path, anomalies[-1].dropped)
 
 
 # --- what it costs the others -----------------------------------------------------------------------------------------
@@ -195,31 +169,6 @@ async def test_the_loop_goes_on_while_a_large_page_is_repaired() -> None:
     assert large_page > small
 
 
-async def test_a_repair_waits_for_no_other_threads() -> None:
-    """Those of the event loop may all wait for something else, and the call has no deadline any more."""
-    loop, over = asyncio.get_running_loop(), threading.Event()
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    busy = loop.run_in_executor(None, over.wait, 20)
-    try:
-        async with asyncio.timeout(10):
-            result = await client(large([malformed(1)], 200_000)).call(SEARCH)
-    finally:
-        over.set()
-        await busy
-
-    assert 101 == len(result.anomalies)
-
-
-async def test_pages_may_be_repaired_at_once() -> None:
-    """What is learnt of the rows of a page is shared, and leads no other astray."""
-    bodies = [page([{"id": 1, "external_reference": "x" * 99, name: [1]}] * 2_000) for name in ("site_id", "payer")]
-    alone = [SEARCH.decode(body) for body in bodies]
-
-    results = await asyncio.gather(*(client(body).call(SEARCH) for body in bodies * 3))
-
-    assert alone * 3 == [(result.value, result.anomalies) for result in results]
-
-
 async def test_a_deadline_does_not_end_a_decoding() -> None:
     """The response is complete: time that passes while it is decoded is no time without a response."""
     clock = FakeClock()
@@ -241,40 +190,6 @@ async def test_a_deadline_does_not_end_a_decoding() -> None:
     assert 101 == len(result.anomalies)
 
 
-async def test_a_cancelled_decoding_ends() -> None:
-    """A caller that goes away takes the decoding along."""
-    call = asyncio.create_task(client(large([malformed(1)], 1_000_000)).call(SEARCH))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    call.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-
-def test_a_program_that_ends_while_a_page_is_repaired_ends() -> None:
-    """Its exit waits for the repair, which is finite, and writes nothing."""
-    process = subprocess.run(
-        [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
-    )
-
-    assert (0, "") == (process.returncode, process.stderr)
-
-
-ENDS = """
-import asyncio
-from tests.codec.test_large_pages import SEARCH, client, large, malformed
-
-async def main():
-    call = asyncio.create_task(client(large([malformed(1)], 3_000_000)).call(SEARCH))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not call.done()
-
-asyncio.run(main())
-"""
-
-
 #: Rows whose commas are between two of them, within them, or in strings that look like rows.
 NESTED = [
     {"id": 1, "additional_info": '"},{"id":7},{"'},
@@ -283,11 +198,10 @@ NESTED = [
 ]
 
 
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " : ")], ids=repr)
-@pytest.mark.parametrize("rows", [NESTED, [{"id": 8}] * 9], ids=["nested", "short"])
-def test_a_malformed_row_costs_no_row_of_a_large_page(rows: list[object], separators: tuple[str, str]) -> None:
+@pytest.mark.parametrize("separators", [(",", ":"), (" ,\n", " : ")], ids=repr)
+def test_a_malformed_row_costs_no_row_of_a_large_page(separators: tuple[str, str]) -> None:
     """Each row is there once and as it came."""
-    times = 2_000_000 // len(json.dumps(rows))
+    rows, times = NESTED, 200_000 // len(json.dumps(NESTED))
     body = json.dumps({"elements": [{"id": 0, "site_id": 5}, *rows * times], "total": 5}, separators=separators)
 
     value, anomalies = SEARCH.decode(body.encode())
@@ -295,21 +209,3 @@ def test_a_malformed_row_costs_no_row_of_a_large_page(rows: list[object], separa
     alone, _ = SEARCH.decode(page(rows))
     assert alone.elements * times == value.elements[1:]
     assert ["$.elements[0].site_id"] == [anomaly.path for anomaly in anomalies]
-
-
-def test_huge_rows_are_repaired() -> None:
-    """One row may have most of the page."""
-    rows = [{"id": number, "payments": [{"id": 7}] * 50_000} for number in (1, 2)]
-
-    value, _ = SEARCH.decode(page([{"id": 0, "site_id": 5}, *rows, {"id": 3}]))
-
-    assert [(0, 0), (1, 50_000), (2, 50_000), (3, 0)] == [(row.id, len(row.payments or ())) for row in value.elements]
-
-
-@pytest.mark.control("paymentsdk._codec.decode.DecodingError", KeyError, raises=KeyError)
-def test_a_large_body_that_is_cut_off_is_read_once(monkeypatch) -> None:
-    """It is not JSON, and nothing that would repair it is tried."""
-    monkeypatch.setattr("paymentsdk._codec.repair.read_untyped", lambda body: pytest.fail("it was read again"))
-
-    with pytest.raises(ValueError, match="the body is not JSON"):
-        SEARCH.decode(large([{"id": 1}], 2_000_000)[:-9])

@@ -69,9 +69,9 @@ async def test_a_rejection_keeps_its_code_and_hides_what_it_repeats() -> None:
     assert b"secret" not in caught.value.raw
 
 
-@pytest.mark.parametrize("extra", [{}, {"total_amount": "abc"}], ids=["alone", "beside another anomaly"])
-@pytest.mark.parametrize("size", [50, 1_000, 10_000], ids=["small", "large", "huge"])
-@pytest.mark.parametrize("read", [SEARCH.decode, fetched])
+@pytest.mark.parametrize(
+    ("read", "size", "extra"), [(SEARCH.decode, 50, {}), (fetched, 1_000, {"total_amount": "abc"})]
+)
 @pytest.mark.control(*NO_REPLACEMENT, raises=(ValueError, NoAnswer))
 def test_one_row_costs_no_other(read: Callable[[bytes], tuple], size: int, extra: dict[str, object]) -> None:
     """Nor does it cost its own other members."""
@@ -85,12 +85,6 @@ def test_one_row_costs_no_other(read: Callable[[bytes], tuple], size: int, extra
     assert ("lunch \ufffd", "A-7") == (value.elements[7].additional_info, value.elements[7].external_reference)
     assert {text} == {row.additional_info for row in value.elements if row.id != 7}
     assert (ONE, len(extra)) == (anomalies[0], len(anomalies) - 1)
-
-
-@pytest.mark.control(*NO_REPLACEMENT, raises=ValueError)
-def test_an_undeclared_name_may_have_one() -> None:
-    """What is skipped is read by the decoder as well."""
-    assert 3 == SEARCH.decode(page({"id": 3, "\udc00": {"\ud83d": ["\ud83d"]}}))[0].elements[0].id
 
 
 @pytest.mark.control("paymentsdk._contract.identity.replace_lone_surrogates", lambda body: (body, []))
@@ -110,23 +104,7 @@ async def test_an_error_sent_as_a_success_is_rejected() -> None:
 
 #: What a text may have in it as JSON writes it: escaped backslashes before what then is no escape, pairs, and halves.
 PIECES = st.lists(
-    st.sampled_from(
-        [
-            r"\\",
-            r"\ud83d",
-            r"\uD83D",
-            r"\ude00",
-            r"\uDE00",
-            r"\n",
-            r"\"",
-            "a",
-            "u",
-            "ud83d",
-            "ude00",
-            r"\u00e9",
-            r"\ufffd",
-        ]
-    )
+    st.sampled_from([r"\\", r"\ud83d", r"\uD83D", r"\ude00", r"\uDE00", r"\n", r"\"", "u", "ud83d", r"\u00e9"])
 ).map("".join)
 
 

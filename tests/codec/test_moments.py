@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass
@@ -27,6 +27,7 @@ async def sent(moment: datetime) -> str:
     return parse_qs(urlsplit(request.url).query)["last_updated_from"][0]
 
 
+@settings(max_examples=30)
 @given(seconds=st.integers(-86_399, 86_399))
 async def test_an_offset_has_hours_and_minutes(seconds: int) -> None:
     """Whatever zone a moment is in, it goes out as the same moment, with an offset of whole minutes."""
@@ -36,14 +37,6 @@ async def test_an_offset_has_hours_and_minutes(seconds: int) -> None:
 
     assert moment == datetime.fromisoformat(text)
     assert text.endswith("Z") or len("2026-01-31T12:00:00.000+00:00") == len(text)
-
-
-async def test_an_offset_of_whole_minutes_stays() -> None:
-    """A seller finds the zone that was asked in."""
-    zone = timezone(timedelta(hours=-3))
-
-    assert "2026-01-31T12:00:00.000-03:00" == await sent(datetime(2026, 1, 31, 12, tzinfo=zone))
-    assert "2026-01-31T12:00:00.000Z" == await sent(datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
 async def test_a_moment_before_all_calendars_is_rejected() -> None:
@@ -72,8 +65,6 @@ VISIT = Operation(name="visits.create", method="POST", path="/x", retry=RetryCla
     ("day", "text"),
     [
         (date(2026, 1, 31), "2026-01-31"),
-        (NOON, "2026-01-31T12:00:00.000Z"),
-        ("2026-01-31", "2026-01-31"),
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000Z"),
         (Text("2026-01-31"), "2026-01-31"),
         (Text("2026-01-31T12:00:00Z"), "2026-01-31T12:00:00.000Z"),

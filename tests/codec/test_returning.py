@@ -56,11 +56,10 @@ class Wrapped(Struct):
     next_offset: int
 
 
-@pytest.mark.parametrize(("result", "name"), [(Strict, "oauth.token"), (Wrapped, "merchant_orders.search")])
-def test_a_response_must_not_forbid_unknown_fields(result: type, name: str) -> None:
+def test_a_response_must_not_forbid_unknown_fields() -> None:
     """The platform may add a field at any time: such a type is rejected as it is declared, and not after a write."""
     with pytest.raises(RequestInvalid, match="result: Strict forbids unknown fields"):
-        OPERATIONS[name].returning(result)
+        OPERATIONS["merchant_orders.search"].returning(Wrapped)
 
 
 async def test_an_operation_whose_response_forbids_unknown_fields_sends_nothing() -> None:
@@ -104,13 +103,3 @@ def test_rows_that_are_lists_are_read_as_they_are() -> None:
         ("$.elements[4]", "expected Pair, got a list; dropped"),
         ("$.total", "expected int, got a string; repaired"),
     ] == [(anomaly.path, anomaly.reason) for anomaly in anomalies]
-
-
-def test_a_response_that_is_a_list_of_fields_is_read_as_it_is() -> None:
-    """An object is not taken for one, with nothing in it, and what is malformed is no response."""
-    get = Operation(name="get", method="GET", path="/pair", retry=RetryClass.READ, result=Pair)
-
-    assert (Pair(1, Decimal("2.5")), ()) == get.decode(b" [1, 2.5]")
-    for body, complaint in ((b"{}", "an object"), (b'{"id": 1}', "an object"), (b'["1"]', "a list")):
-        with pytest.raises(ValueError, match=f"the body holds {complaint}, not .*Pair"):
-            get.decode(body)

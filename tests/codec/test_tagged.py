@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from paymentsdk import Echo, Operation, PaymentsClient, RequestInvalid, Response, RetryClass
+from paymentsdk import Echo, Operation, RequestInvalid, RetryClass
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
-from paymentsdk.testing import MemoryTransport
 
 
 class Card(ResponseStruct, tag="card"):
@@ -112,32 +111,6 @@ def test_what_no_tag_is_known_of_is_dropped(tag: str) -> None:
 
     assert Sale(id="S1", parts=[CASH]) == value
     assert [("$.paid", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
-
-
-@pytest.mark.parametrize("card_id", ['"D1"', "5"])
-def test_a_struct_alone_is_not_read_from_another(card_id: str) -> None:
-    """Where one may stand, what has the tag of another is dropped; without a tag it is what has to stand there."""
-    sale, anomalies = SALE.decode(f'{{"id": "S1", "card": {{"type": "cash", "id": {card_id}}}}}'.encode())
-    bare, _ = SALE.decode(f'{{"id": "S1", "card": {{"id": {card_id}}}}}'.encode())
-
-    assert Sale(id="S1") == sale
-    assert [("$.card", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
-    assert Sale(id="S1", card=Card(id=card_id.strip('"'))) == bare
-    with pytest.raises(ValueError, match="the body"):
-        operation(Card).decode(f'{{"type": "cash", "id": {card_id}}}'.encode())
-
-
-async def test_a_tag_is_a_member_that_is_declared() -> None:
-    """A response to a write that repeats nothing of its request is believed, although it has a tag."""
-    transport = MemoryTransport([Response(200, {}, AS_JSON[CARD].encode())])
-    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
-        assert CARD == (await client.call(operation(Card, Echo("sale", of="{sale}")), sale="1")).value
-
-
-class CardRequest(RequestStruct, tag="card"):
-    """A way to pay, with an amount."""
-
-    amount: Decimal
 
 
 class CashRequest(RequestStruct, tag="cash"):

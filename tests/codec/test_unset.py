@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TypedDict
 
 import pytest
 from msgspec import UNSET, UnsetType
 
-from paymentsdk import Echo, Operation, Pager, PageShape, PaymentsClient, RequestInvalid, Response, RetryClass
+from paymentsdk import Echo, Operation, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.resources.common import Moment, PositiveAmount, RequestStruct, ResponseStruct
 from paymentsdk.testing import MemoryTransport
 
@@ -32,20 +31,6 @@ class Plan(ResponseStruct):
     parts: list[Plan] | UnsetType = UNSET
 
 
-class Position(TypedDict, total=False):
-    """Where a page begins, and how long it is."""
-
-    offset: int
-    limit: int
-
-
-class Plans(ResponseStruct):
-    """A page of them."""
-
-    rows: list[Plan] | UnsetType = UNSET
-    total: int | UnsetType = UNSET
-
-
 CHANGE: Operation[Change, Plan] = Operation(
     name="plans.change",
     method="PATCH",
@@ -57,15 +42,6 @@ CHANGE: Operation[Change, Plan] = Operation(
         Echo("name", agrees=lambda requested, echoed: None if requested is None else requested == echoed),
         Echo("parts[].name", of="name"),
     ),
-)
-SEARCH: Operation[None, Plans] = Operation(
-    name="plans.search",
-    method="GET",
-    path="/plans",
-    retry=RetryClass.READ,
-    query=Position,
-    result=Plans,
-    page=PageShape(items="rows", total="total"),
 )
 
 
@@ -115,10 +91,3 @@ async def test_what_is_unset_contradicts_nothing() -> None:
         results = [await client.call(CHANGE, change) for change in (Change(name="gold"), Change(), Change(name="gold"))]
 
     assert [UNSET, "gold", "gold"] == [result.value.name for result in results]
-
-
-async def test_a_page_may_leave_its_total_out() -> None:
-    """It is no number then, as where it is null."""
-    transport = MemoryTransport([Response(200, {}, b'{"rows": [{"id": 1}]}'), Response(200, {}, b'{"rows": []}')])
-    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
-        assert [Plan(id=1)] == await Pager(client, SEARCH).collect()

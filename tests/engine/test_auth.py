@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from paymentsdk import AuthenticationFailed, RequestInvalid, Response, SendFailed, StaticToken
-from paymentsdk.testing import MemoryTransport
 from tests.engine.conftest import CREATED, TOKEN
 from tests.engine.issuer import ORDER, START
 from tests.observing import of_attempts
 
 # --- static tokens ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_static_token_is_final(play) -> None:
-    """A token for ever cannot be refreshed: its first rejection is the last."""
-    played = await play("orders.get", Response(401))
-
-    assert (1, AuthenticationFailed) == (len(played.requests), type(played.error))
-
-
-async def test_without_a_token_nothing_is_sent(play) -> None:
-    """A client without a token rejects every call but those that obtain one."""
-    refused = await play("orders.get", ORDER, access_token=None)
-    obtained = await play("oauth.exchange_code", Response(200, {}, b'{"access_token":"a-token"}'), access_token=None)
-
-    assert ("access_token", []) == (refused.error.path, refused.requests)
-    assert RequestInvalid is type(refused.error)
-    assert "Authorization" not in obtained.requests[0].headers
-
-
-async def test_one_pool_many_sellers(make_client) -> None:
-    """A copy with another seller's token shares the connections, and nothing else: each call carries its own token."""
-    transport = MemoryTransport(lambda request: ORDER)
-    client = make_client(transport=transport)
-    sellers = [client.with_options(access_token=f"APP_USR-seller-{number}") for number in range(20)]
-
-    await asyncio.gather(*(seller.orders.get("ORD1") for seller in sellers))
-
-    assert {f"Bearer APP_USR-seller-{number}" for number in range(20)} == {
-        request.headers["Authorization"] for request in transport.requests
-    }
-    assert all(seller._engine.runtime is client._engine.runtime for seller in sellers)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nfeed", "ünicode", None, 5])
@@ -127,15 +93,14 @@ async def test_a_refresh_with_the_token_of_another_seller_is_rejected(play) -> N
 
 
 @pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
-@pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
-async def test_a_token_without_a_seller_does_not_hide_the_last_seller(play, due: bool) -> None:
+async def test_a_token_without_a_seller_does_not_hide_the_last_seller(play) -> None:
     """From one seller by such a token to another: a third attempt as that one would be a second order."""
 
     class Overwritten(Vault):
         async def renew(self, rejected, exchange, now) -> str | None:
             return OTHER
 
-    auth, lost = Overwritten(TOKEN, "token-of-ones-own", None if due else OTHER), SendFailed("reset")
+    auth, lost = Overwritten(TOKEN, "token-of-ones-own", OTHER), SendFailed("reset")
     played = await play("orders.create", lost, lost, CREATED, auth=auth, access_token=None)
 
     assert (2, True) == (len(played.requests), played.is_unknown())
@@ -171,21 +136,3 @@ async def test_a_rejection_that_says_in_progress_leaves_the_write_in_doubt(play,
     played = await play("orders.cancel", in_progress, Response(403), auth=auth, access_token=None)
 
     assert (True, 1 + (renewed is not None)) == (played.is_unknown(), len(played.requests))
-
-
-async def test_a_source_of_ones_own(make_client) -> None:
-    """Any object with the two methods will do; one that has no token sends none."""
-
-    class Nobody:
-        def token(self, now):
-            return None
-
-        async def renew(self, rejected, exchange, now):
-            return None
-
-    transport = MemoryTransport([Response(401)])
-    client = make_client(transport=transport, auth=Nobody())
-
-    with pytest.raises(AuthenticationFailed):
-        await client.orders.get("ORD1")
-    assert "Authorization" not in transport.requests[0].headers

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import pickle
 import re
 from enum import Enum
 from uuid import UUID
@@ -15,11 +13,9 @@ from paymentsdk import (
     OPERATIONS,
     OutcomeUnknown,
     RequestInvalid,
-    Response,
     RetryPolicy,
-    SendFailed,
 )
-from paymentsdk.resources.orders import OrderRequest
+from tests.engine.conftest import wallet_payment_request
 
 ONCE = RetryPolicy(attempts=1)
 GET = OPERATIONS["orders.get"]
@@ -68,7 +64,7 @@ async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs)
 
 async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> None:
     """The device of the buyer goes in a header whose name is a setting, since the real one carries a brand."""
-    payment = wallet_payment()
+    payment = wallet_payment_request()
     transport.replies(*[jobs["wallet_payments.create"].response] * 2)
 
     await make_client(transport=transport).wallet_payments.create(payment, session_id="device-1")
@@ -80,31 +76,13 @@ async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> 
     assert "X-Platform-Session-Id" not in second
 
 
-def wallet_payment() -> object:
-    """A payment from a wallet."""
-    from msgspec import convert
-
-    from paymentsdk.resources.wallet_payments import WalletPaymentRequest
-
-    return convert(
-        {
-            "wallet_payment": {"transaction_amount": "24.90", "external_reference": "shop-1"},
-            "payer": {"token": "payer-token-01", "type_token": "w"},
-        },
-        WalletPaymentRequest,
-    )
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "Authorization",
         "x-idempotency-key",
-        "CONTENT-TYPE",
         "Accept-Encoding",
         "host",
-        "Connection",
-        "content-length",
         "Transfer-Encoding",
     ],
 )
@@ -124,16 +102,12 @@ async def test_headers_that_the_client_writes_itself(client, transport, name: st
     ("headers", "path"),
     [
         ({"X Tag": "a"}, "headers"),
-        ({"X-Tag\n": "a"}, "headers"),
-        ({"": "a"}, "headers"),
         ({5: "a"}, "headers"),
         ({"X-Tag": "a\r\nX-Idempotency-Key: b"}, "headers.X-Tag"),
-        ({"X-Tag": ""}, "headers.X-Tag"),
         ({"X-Tag": "é"}, "headers.X-Tag"),
         ({"X-Tag": None}, "headers.X-Tag"),
         ({"X-Tag": "a" * 1025}, "headers.X-Tag"),
         (5, "headers"),
-        ([("X-Tag", "a")], "headers"),
     ],
 )
 async def test_headers_that_cannot_be_sent(client, headers: dict[str, str], path: str) -> None:
@@ -212,14 +186,6 @@ async def test_a_text_with_a_name_goes_out_as_the_text(client, transport, jobs) 
     assert str is type(unknown.value.idempotency_key)
 
 
-async def test_a_key_where_none_goes(client) -> None:
-    """An operation without a key rejects one: it would promise what the platform does not keep."""
-    with pytest.raises(RequestInvalid, match=r"orders\.get takes no idempotency key") as refused:
-        await client.call(GET, order_id="ORD1", idempotency_key="my-key")
-
-    assert "idempotency_key" == refused.value.path
-
-
 async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
     """The options of a call, or of a copy, never leak into the next call, another resource, or the original."""
     transport.replies(
@@ -230,7 +196,7 @@ async def test_a_key_of_one_call_stays_with_it(client, transport, jobs) -> None:
     await client.orders.cancel("ORD1", idempotency_key="of-the-call")
     await copy.orders.cancel("ORD1")
     await client.orders.cancel("ORD1")
-    await client.wallet_payments.create(wallet_payment())
+    await client.wallet_payments.create(wallet_payment_request())
     await copy.orders.get("ORD1")
 
     call, copied, *later, read = (request.headers for request in transport.requests)
@@ -254,44 +220,3 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
     assert {"mine"} == {fields["user-agent"] for fields in sent}
     assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
     assert all("'***'" in repr(request.headers) for request in transport.requests)
-
-
-ADVICE = {
-    "release_reports.disable_schedule": "send it again: a repetition does no harm",
-    "customers.create": "send it again: a customer who exists is rejected",
-    "preferences.create": "send it again: a preference costs nothing",
-    "oauth.exchange_code": "do not send it again: the code may be spent",
-    "oauth.refresh": "refresh again: if the refresh token is spent",
-}
-
-
-@pytest.mark.parametrize("name", ADVICE)
-async def test_a_write_without_a_key_says_what_to_do_about_it(play, name: str) -> None:
-    """The contract has no operation to look with: each says what a caller can do instead, also after a pickle."""
-    played = await play(name, SendFailed("reset"), SendFailed("reset"), retry=ONCE)
-
-    assert None is played.error.idempotency_key
-    assert str(played.error) == str(pickle.loads(pickle.dumps(played.error)))
-    assert f"; {ADVICE[name]}" in str(played.error)
-
-
-async def test_bodies_are_not_changed_by_a_call(play, jobs) -> None:
-    """A request can be used again: nothing of it is changed, and it makes the same bytes."""
-    order = OrderRequest(**json.loads('{"external_reference":"shop-1"}'), **amounts())
-    before = repr(order)
-
-    first = await play(lambda client: client.orders.create(order), Response(503), jobs["orders.create"].response)
-    second = await play(lambda client: client.orders.create(order), jobs["orders.create"].response)
-
-    assert before == repr(order)
-    assert 1 == len({request.body for request in first.requests + second.requests})
-
-
-def amounts() -> dict[str, object]:
-    """A total of one decimal, which goes out with two."""
-    from decimal import Decimal
-
-    from paymentsdk.resources.orders import PaymentRequest, TransactionsRequest
-
-    payments = [PaymentRequest(amount=Decimal("24.9"))]
-    return {"total_amount": Decimal("24.9"), "transactions": TransactionsRequest(payments=payments)}

@@ -6,16 +6,14 @@ import json
 import logging
 import math
 import re
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Generic, TypeVar
 
-import msgspec
 import pytest
 from msgspec import inspect
 
-from paymentsdk import OPERATIONS, Anomaly, NoAnswer, Operation, OutcomeUnknown, PaymentsError, Response
+from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, PaymentsError, Response
 from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
 from tests.engine.declared import declared, leaves
 
@@ -67,24 +65,14 @@ def test_any_member_may_be_missing_or_null(name: str) -> None:
     [
         ("orders.get", {"id": 5, "surprise": {"a": [1]}}, "id", None),
         ("orders.get", {"status": "action_required"}, "status", "action_required"),
-        ("orders.get", {"status_detail": "partially_refunded"}, "status_detail", "partially_refunded"),
-        ("orders.get", {"id": "ORDTST01J67CQQH5904WDBVZEM4JMEP3"}, "id", "ORDTST01J67CQQH5904WDBVZEM4JMEP3"),
         ("orders.get", {"total_amount": "24.90"}, "total_amount", Decimal("24.90")),
         ("orders.get", {"created_date": "2026-01-31T12:30:00.000Z"}, "created_date", NOON),
-        ("orders.get", {"created_date": "2026-01-31T12:30:00Z"}, "created_date", NOON),
-        ("orders.get", {"created_date": "2026-01-31T12:30:00.000000Z"}, "created_date", NOON),
         ("orders.get", {"created_date": "2026-01-31T12:30:00.000000000Z"}, "created_date", NOON),
         ("orders.get", {"created_date": "2026-01-31T08:30:00.000-04:00"}, "created_date", NOON),
-        ("orders.get", {"created_date": "2026-01-31T12:30:00.000+00:00"}, "created_date", NOON),
-        ("orders.get", {"created_date": "2026-01-31T12:30:00.000-00:00"}, "created_date", NOON),
         ("orders.get", {"created_date": "2026-01-31 12:30:00Z"}, "created_date", NOON),
-        ("orders.get", {"country_code": "ARG"}, "country_code", "ARG"),
         ("orders.get", {"transactions": {"payments": [{"id": "P", "payment_method": {"id": None}}]}}, "id", "X1"),
-        ("wallet_payments.create", {"id": 2**60}, "id", 2**60),
-        ("plans.get", {"status": "cancelled"}, "status", "cancelled"),
         ("plans.get", {"auto_recurring": {"frequency_type": "days"}}, "auto_recurring.frequency_type", "days"),
         ("customers.create", {"metadata": {"a": [1.5, None, {"b": 2}]}}, "metadata", {"a": [1.5, None, {"b": 2}]}),
-        ("customers.create", {"cards": [{}], "addresses": [{"id": 1}]}, "cards", ({},)),
     ],
 )
 def test_what_needs_no_repair(name: str, members: dict[str, object], path: str, value: object) -> None:
@@ -115,16 +103,6 @@ def test_numbers_are_exact() -> None:
     assert () == anomalies
 
 
-def test_a_partial_order_is_an_order() -> None:
-    """The response to a refund holds only what changed, and may still be under way."""
-    order, anomalies = OPERATIONS["orders.refund"].decode(
-        b'{"id":"ORD1","status":"processed","transactions":{"refunds":[{"id":"R1","status":"processing"}]}}'
-    )
-
-    assert ("processed", "processing") == (order.status, order.transactions.refunds[0].status)
-    assert (None, ()) == (order.total_amount, anomalies)
-
-
 # --- what does not ----------------------------------------------------------------------------------------------------
 
 REPAIRS = [
@@ -135,19 +113,13 @@ REPAIRS = [
     ("orders.get", {"status": []}, "status", None, UNSET),
     ("orders.get", {"status": ["paid"]}, "status", None, DROPPED),
     ("orders.get", {"config": []}, "config", None, UNSET),
-    ("orders.get", {"config": ""}, "config", None, UNSET),
     ("orders.get", {"config": "qr"}, "config", None, "expected an object, got a string"),
     ("orders.get", {"config": [{"qr": {"mode": "static"}}]}, "config.qr.mode", "static", "a list of one"),
     ("orders.get", {"external_reference": 123}, "external_reference", "123", REPAIRED),
-    ("orders.get", {"external_reference": 2**70}, "external_reference", str(2**70), REPAIRED),
-    ("orders.get", {"external_reference": 1.5}, "external_reference", "1.5", REPAIRED),
     ("orders.get", {"description": True}, "description", "true", REPAIRED),
     ("orders.get", {"description": {"es": "libro"}}, "description", None, DROPPED),
     ("orders.get", {"total_amount": ""}, "total_amount", None, UNSET),
     ("orders.get", {"total_amount": "24,90"}, "total_amount", None, DROPPED),
-    ("orders.get", {"total_amount": [24.9]}, "total_amount", None, DROPPED),
-    ("orders.get", {"total_amount": True}, "total_amount", None, DROPPED),
-    ("orders.get", {"items": ""}, "items", None, "stands for an empty list"),
     ("orders.get", {"items": {}}, "items", None, "stands for an empty list"),
     ("orders.get", {"items": 5}, "items", None, "expected a list, got a number"),
     ("orders.get", {"items": {"title": "Tea"}}, "items.0.title", "Tea", "an object stands for a list of one"),
@@ -156,47 +128,26 @@ REPAIRS = [
     ("orders.get", {"items": [{"quantity": "3"}]}, "items.0.quantity", 3, REPAIRED),
     ("orders.get", {"items": [{"quantity": 3.0}]}, "items.0.quantity", 3, "repaired|^$"),
     ("orders.get", {"items": [{"quantity": 2.5}]}, "items.0.quantity", None, DROPPED),
-    ("orders.get", {"items": [{"quantity": "many"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "1_000"}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"items": [{"quantity": "٣"}]}, "items.0.quantity", None, DROPPED),
-    ("orders.get", {"items": [{"quantity": True}]}, "items.0.quantity", None, DROPPED),
     ("orders.get", {"created_date": "2026-01-31T12:30:00"}, "created_date", NOON, REPAIRED),
     ("orders.get", {"created_date": "2026-01-31"}, "created_date", NOON.replace(hour=0, minute=0), REPAIRED),
-    ("orders.get", {"created_date": " 2026-01-31T12:30:00Z "}, "created_date", NOON, REPAIRED),
     ("orders.get", {"created_date": " 2026-01-31T08:30:00-04:00 "}, "created_date", NOON, REPAIRED),
     ("orders.get", {"created_date": int(NOON.timestamp())}, "created_date", None, DROPPED),
-    ("orders.get", {"created_date": 10**30}, "created_date", None, DROPPED),
     ("orders.get", {"created_date": "yesterday"}, "created_date", None, DROPPED),
-    ("orders.get", {"created_date": "2026-13-45T99:00:00Z"}, "created_date", None, DROPPED),
     ("orders.get", {"transactions": {"payments": [{}]}}, "transactions.payments.0.id", "", "is missing"),
     ("orders.get", {"transactions": {"payments": [{"id": []}]}}, "transactions.payments.0.id", "", UNSET),
-    ("orders.get", {"transactions": {"payments": [{"id": 7}]}}, "transactions.payments.0.id", "7", REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "true"}}, "auto_recurring.billing_day_proportional",
-     True, REPAIRED),
-    ("plans.get", {"auto_recurring": {"billing_day_proportional": 0}}, "auto_recurring.billing_day_proportional",
-     False, REPAIRED),
-    ("plans.get", {"auto_recurring": {"billing_day_proportional": "false"}}, "auto_recurring.billing_day_proportional",
-     False, REPAIRED),
-    ("plans.get", {"auto_recurring": {"billing_day_proportional": 1}}, "auto_recurring.billing_day_proportional",
      True, REPAIRED),
     ("plans.get", {"auto_recurring": {"billing_day_proportional": "yes"}}, "auto_recurring.billing_day_proportional",
      None, DROPPED),
-    ("plans.get", {"auto_recurring": {"billing_day_proportional": 2}}, "auto_recurring.billing_day_proportional",
-     None, DROPPED),
     ("merchant_orders.search", {"latitude": "-34.6"}, "latitude", -34.6, REPAIRED),
-    ("merchant_orders.search", {"latitude": ""}, "latitude", None, UNSET),
     ("merchant_orders.search", {"latitude": "NaN"}, "latitude", None, DROPPED),
     ("merchant_orders.search", {"latitude": "1e999"}, "latitude", None, DROPPED),
-    ("merchant_orders.search", {"latitude": True}, "latitude", None, DROPPED),
     ("merchant_orders.search", {"latitude": -34.6, "contact": 5}, "latitude", -34.6, REPAIRED),
-    ("merchant_orders.search", {"latitude": -34, "contact": 5}, "latitude", -34.0, REPAIRED),
     ("customers.create", {"metadata": []}, "metadata", None, UNSET),
-    ("customers.create", {"metadata": "a"}, "metadata", None, DROPPED),
     ("customers.create", {"cards": {"id": 1}}, "cards", None, "expected a list, got an object; dropped"),
-    ("customers.create", {"cards": [[], {"id": 1}]}, "cards", ({"id": 1},), UNSET),
     ("customers.create", {"phone": {"number": 1.5}}, "phone.number", "1.5", REPAIRED),
-    ("customers.create", {"phone": {"number": True}}, "phone.number", "true", REPAIRED),
-    ("customers.create", {"phone": {"number": [1]}}, "phone.number", None, DROPPED),
 ]  # fmt: skip
 
 
@@ -227,18 +178,6 @@ def test_an_unknown_state_is_one_line_of_text() -> None:
     assert repr(order).isprintable()
 
 
-def test_valid_members_read_the_same_next_to_invalid_ones() -> None:
-    """An empty text, and a day without a time, are what they are in a response that needs no repair."""
-    members = {"statement_descriptor": "", "items": [{"category_descriptor": {"route": {"arrival_date_time": DAY}}}]}
-    exact, none = OPERATIONS["preferences.create"].decode(body(**members))
-
-    beside, [anomaly] = OPERATIONS["preferences.create"].decode(body(**members, expires="perhaps"))
-
-    assert () == none
-    assert exact == beside
-    assert "$.expires" == anomaly.path
-
-
 def test_an_invalid_day_next_to_a_malformed_member() -> None:
     """A Struct that reads its own days is repaired member by member, and none of its errors comes out of `decode`."""
     route = {"company": [5], "departure_date_time": "2026-01-31", "arrival_date_time": "soon"}
@@ -253,9 +192,8 @@ def test_an_invalid_day_next_to_a_malformed_member() -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [b"1e5000", b"1" * 5_000, b"-" + b"9" * 5_000], ids=["exponent", "digits", "below 0"]
+    ("member", "number"), [("quantity", b"1e5000"), ("title", b"1" * 5_000), ("unit_measure", b"-" + b"9" * 5_000)]
 )
-@pytest.mark.parametrize("member", ["quantity", "title", "unit_measure"])
 def test_a_number_of_a_monstrous_size_where_none_belongs(member: str, number: bytes) -> None:
     """It is not written out: neither a count nor a text is made of it, and what is reported of it is small."""
     response = b'{"id":"X1","items":[{"%s":%s}]}' % (member.encode(), number)
@@ -276,7 +214,7 @@ def test_a_number_of_a_monstrous_size_in_what_is_dropped() -> None:
     assert {"$.description", "$.items", "$.items[0].title", "$.config"} == {anomaly.path for anomaly in anomalies}
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "1e400"])
+@pytest.mark.parametrize("number", ["1e999", "-1e400"])
 def test_a_coordinate_that_is_no_number(number: str) -> None:
     """A number that no float can hold is not read as infinity."""
     page, [anomaly] = OPERATIONS["merchant_orders.search"].decode(
@@ -338,29 +276,7 @@ def test_anomalies_name_their_places() -> None:
     assert (3, 4) == (page.paging.total, len(page.results))
 
 
-def test_one_malformed_member_costs_nothing_else() -> None:
-    """Of a page with a malformed row all other rows, and all other members of that row, are as they came."""
-    rows = [{"id": i, "status": "processed", "transaction_amount": 24.9, "reason": f"row {i}"} for i in range(50)]
-    clean, nothing = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
-    rows[25]["debit_date"] = {"day": 31}
-
-    page, anomalies = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
-
-    assert clean == page
-    assert ((), ["$.results[25].debit_date"]) == (nothing, [anomaly.path for anomaly in anomalies])
-
-
-def test_a_day_without_a_time_next_to_a_malformed_member() -> None:
-    """Neither hides the other."""
-    body = b'{"results":[{"id":1,"debit_date":"2026-02-01"},{"id":2,"debit_date":"2026-02-31","retry_attempt":"3"}]}'
-
-    page, anomalies = OPERATIONS["invoices.search"].decode(body)
-
-    assert [datetime(2026, 2, 1, tzinfo=UTC), None] == [invoice.debit_date for invoice in page.results]
-    assert ["$.results[1].debit_date", "$.results[1].retry_attempt"] == [anomaly.path for anomaly in anomalies]
-
-
-@pytest.mark.parametrize("offset", ["Z", "z", "-00:00", "+00:00", "-0000", "+0000"])
+@pytest.mark.parametrize("offset", ["z", "-00:00", "+0000"])
 def test_a_moment_next_to_a_malformed_one_reads_the_same(offset: str) -> None:
     """Whatever form of its offset the exact way takes is nothing to be reported in the other rows either."""
     rows = [{"id": 1, "date_created": "yesterday"}, {"id": 2, "date_created": f"2026-01-31T12:30:00{offset}"}]
@@ -420,9 +336,7 @@ class Notes(ResponseStruct, Generic[T]):
     ("kind", "below", "read"),
     [
         (list[Note], [{"more": {"since": DAY}}], [Note(more={"since": DAY})]),
-        (Note, {"since": DAY}, Note(since=DAY)),
         (object, {"since": DAY}, {"since": DAY}),
-        (dict[str, str], {"since": DAY}, {"since": DAY}),
     ],
 )
 def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
@@ -436,20 +350,12 @@ def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, 
 
 UNDECODABLE = [
     b"",
-    b" ",
     b"<html>",
     b'{"id":"OR',
     b"[]",
-    b'[{"id":"ORD1"}]',
-    b"null",
-    b"5",
-    b'"ORD1"',
-    b"true",
     b"{}",
-    b'{"id":null}',
     b'{"id":""}',
     b'{"id":[]}',
-    b'{"id":{"a":1}}',
     b'{"id":"\xff"}',
     b"[" * 100_000,
     b'{"a":' * 100_000,
@@ -493,7 +399,7 @@ def test_an_empty_response_where_it_may_be(response: bytes) -> None:
         OPERATIONS["release_reports.disable_schedule"].decode(b"<html>")
 
 
-@pytest.mark.parametrize("levels", [10, 100, 400, 600, 800])
+@pytest.mark.parametrize("levels", [100, 800])
 def test_deep_free_form_data(levels: int) -> None:
     """Free-form data that is nested too deeply is dropped; the rest of the response is not."""
     metadata = '{"a":' * levels + "1" + "}" * levels
@@ -505,46 +411,11 @@ def test_deep_free_form_data(levels: int) -> None:
     assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)
 
 
-def test_numbers_of_free_form_data_match_the_exact_decoding() -> None:
-    """Free-form data reads the same, whether something else of the response had to be repaired or not."""
-    response = b'{"id":"c1","email":%b,"metadata":{"a":[1.5,2,"x",null,true,{"b":1e5}],"c":12345678901234567890123}}'
-    decoder = OPERATIONS["customers.create"]
-
-    exact, repaired = decoder.decode(response % b'"5"'), decoder.decode(response % b"5")
-
-    assert exact[0] == repaired[0]
-    assert repr(exact[0].metadata) == repr(repaired[0].metadata)
-
-
 def test_a_number_of_free_form_data_that_no_float_can_hold() -> None:
     """It costs nothing of the data around it."""
     customer, anomalies = OPERATIONS["customers.create"].decode(b'{"id":"c1","metadata":{"a":1e400,"b":[-1e400,1.5]}}')
 
     assert ({"a": math.inf, "b": [-math.inf, 1.5]}, ()) == (customer.metadata, anomalies)
-
-
-# --- the cost of a response that is right ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "response"),
-    [
-        ("orders.get", b'{"id":"ORD1","total_amount":"24.90","items":[{"unit_price":"5.00"}]}'),
-        ("merchant_orders.search", b'{"elements":[{"id":1,"total_amount":24.9}],"total":1}'),
-    ],
-)
-def test_a_clean_response_pays_for_no_repair(name: str, response: bytes) -> None:
-    """A response that follows the contract goes straight from bytes to its Struct: the repair is not even made."""
-    decoder = decoder_of(name)
-
-    assert () == decoder.decode(response)[1]
-    assert "_repairs" not in vars(decoder.decoder)
-    assert decoder.decode(response.replace(b'"id":', b'"x":5,"description":5,"id":')) is not None
-
-
-def decoder_of(name: str) -> Operation:
-    """The operation as if it had never been used: it makes its decoder anew."""
-    return replace(OPERATIONS[name])
 
 
 # --- what the caller learns -------------------------------------------------------------------------------------------
@@ -588,13 +459,3 @@ async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> No
     played = await play(name, malformed, strict=True)
 
     assert ("APP_USR-new-access", 1) == (played.value.access_token, len(played.requests))
-
-
-def test_structs_of_responses_round_trip() -> None:
-    """Every response Struct can be made from plain data, and back: a repaired one is no worse than another."""
-    order, _ = OPERATIONS["orders.get"].decode(
-        b'{"id":5,"total_amount":"24.90","created_date":"2026-01-31","items":[{"quantity":"3"}]}'
-    )
-
-    assert order == msgspec.convert(json.loads(msgspec.json.encode(order)), type(order))
-    assert timedelta(0) == order.created_date.astimezone(UTC).utcoffset()

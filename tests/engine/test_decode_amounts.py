@@ -22,15 +22,14 @@ NOT_AMOUNTS = [
 
 
 @pytest.mark.control("paymentsdk._codec.amounts._suspects", lambda most: defaultdict(lambda: True))
-@pytest.mark.parametrize("amount", [amount for amount in NOT_AMOUNTS if "e" in amount.lower()])
-@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
-def test_amounts_of_a_monstrous_size(name: str, amount: str) -> None:
-    """A number with more digits than a sheet of paper is a bomb for the first who prints it: it is dropped."""
-    assert_dropped(name, amount)
+def test_monstrous_amounts_are_dropped() -> None:
+    """A number with more digits than a sheet of paper is a bomb for the first who prints it."""
+    assert_dropped("orders.get", "1e999999999")
 
 
-@pytest.mark.parametrize("amount", NOT_AMOUNTS)
-@pytest.mark.parametrize("name", ["orders.get", "merchant_orders.search"])
+@pytest.mark.parametrize(
+    ("name", "amount"), [("orders.get", amount) for amount in NOT_AMOUNTS] + [("merchant_orders.search", "1e99")]
+)
 def test_invalid_amounts_are_dropped(name: str, amount: str) -> None:
     """NaN, infinities and monstrous exponents decode like any amount: they are found at any depth, and dropped."""
     assert_dropped(name, amount)
@@ -60,19 +59,6 @@ def test_amounts_that_are_plain_enough(amount: str) -> None:
 
     assert Decimal(amount.strip('"')) == decoded.total_amount
     assert () == anomalies
-
-
-@pytest.mark.parametrize("amount", ["1" * 99, "1" * 50 + ".55", f"0.{'0' * 40}1", f'"{"9" * 99}"'])
-def test_long_amounts_next_to_a_repaired_member(amount: str) -> None:
-    """What another member has wrong costs no amount its digits."""
-    clean, _ = decoder_of("orders.get").decode(f'{{"id":"X1","total_amount":{amount}}}'.encode())
-
-    repaired, [anomaly] = decoder_of("orders.get").decode(
-        f'{{"id":"X1","total_amount":{amount},"created_date":"soon"}}'.encode()
-    )
-
-    assert "$.created_date" == anomaly.path
-    assert Decimal(amount.strip('"')) == clean.total_amount == repaired.total_amount
 
 
 TEXTS = [" 5.00", "5.00\n", "1_000", "\u0665", "\uff15", "5.", ".5", "+5", "0x5", "5,00", "", "1__0"]

@@ -6,20 +6,15 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Generic, Literal, TypeVar
-from uuid import UUID
 
 import pytest
 from msgspec import Meta
 from msgspec.structs import replace
 
-from paymentsdk._codec import repair
 from paymentsdk.resources.common import Day, ResponseStruct
 from tests.engine.declared import declared
 
 T = TypeVar("T")
-
-
-DAY = "2026-01-31"
 
 
 DROPPED, REPAIRED, UNSET = "dropped", "repaired", "stands for unset"
@@ -46,12 +41,7 @@ class Shelf(ResponseStruct):
     by_name: dict[str, Row] | None = None
     state: Literal["full", "empty"] | None = None
     since: date | None = None
-    mark: UUID | None = None
-    words: frozenset[str] | None = None
     more: object = None
-
-
-UUID_OF_MARK = UUID(int=7)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +52,9 @@ UUID_OF_MARK = UUID(int=7)
             {"rows": [Row(id="1"), Row(id="2", count=3)]},
             REPAIRED,
         ),
-        ({"rows": "none"}, {"rows": None}, DROPPED),
-        ({"by_name": {"a": {"id": "1"}}}, {"by_name": {"a": Row(id="1")}}, None),
         ({"by_name": {"a": {"id": 1}}}, {"by_name": None}, DROPPED),
-        ({"state": "full"}, {"state": "full"}, None),
         ({"state": "half"}, {"state": None}, DROPPED),
-        ({"since": DAY}, {"since": date(2026, 1, 31)}, None),
         ({"since": ""}, {"since": None}, UNSET),
-        ({"mark": str(UUID_OF_MARK)}, {"mark": UUID_OF_MARK}, None),
-        ({"words": ["a", "b"]}, {"words": frozenset("ab")}, None),
         ({"more": {"a": [1.5]}}, {"more": {"a": [1.5]}}, None),
     ],
 )
@@ -120,11 +104,7 @@ def test_a_response_may_be_generic() -> None:
          ["$[0].amount"]),
         (Row | None, b'{"id": 1}', Row(id="1"), ["$.id"]),
         (int, b'"5"', 5, ["$"]),
-        (dict[str, Row], b'{"a": {"id": "1"}}', {"a": Row(id="1")}, []),
-        (object, b"[1.5]", [1.5], []),
-        (list[Row], b'\n [{"id": 1}] \n', [Row(id="1")], ["$[0].id"]),
         (list[Row], b'[{"id": "\\ud83d"}]', [Row(id="\ufffd")], ["$"]),
-        (Row | None, b" null", None, []),
         (object, b"null", None, []),
     ],
 )  # fmt: skip
@@ -139,10 +119,8 @@ def test_a_response_may_be_no_struct(kind: object, sent: bytes, value: object, r
     ("kind", "sent", "reason"),
     [
         (list[Row], b'"none"', "holds a string, not list"),
-        (dict[str, Row], b'{"a": {"id": 1}}', "holds an object, not dict"),
         (int, b"null", "holds null, not"),
         (list[Row], b'[{"id": 1}', "not JSON: .*truncated"),
-        (list[Row], b'[{"id": 1}]]', "not JSON: .*trailing"),
     ],
 )
 def test_a_response_of_another_type_is_rejected(kind: object, sent: bytes, reason: str) -> None:
@@ -166,10 +144,8 @@ class CountedPage(ResponseStruct):
     rows: list[Counted]
 
 
-@pytest.mark.control("paymentsdk._codec.repair._empty", lambda kinds: "")
 def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
-    repair.struct_repair.cache_clear()
     page, anomalies = declared(result=CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
 
     assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
@@ -189,10 +165,8 @@ class Noted(ResponseStruct):
     rows: list[Noted] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.repair.allows_null", lambda info: False)
 def test_null_is_read_where_it_may_stand() -> None:
     """A null that the type allows is None, and no anomaly, also in a response in which something else is malformed."""
-    repair.struct_repair.cache_clear()
     decoder = declared(result=Noted)
     nulls = dict.fromkeys(("note", "told", "free", "nothing"))
     whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
@@ -249,10 +223,7 @@ class Bounded(ResponseStruct):
     ("sent", "expected"),
     [
         ({"count": 0}, None),
-        ({"count": 11}, None),
         ({"count": "5"}, None),
-        ({"share": -1.5}, None),
-        ({"name": "b"}, None),
         ({"name": "aaaa"}, None),
         ({"words": ["a", "b"]}, None),
         ({"counts": [5, 6]}, None),
@@ -266,24 +237,3 @@ def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], e
 
     assert expected == getattr(decoded, name)
     assert (f"$.{name}", sent[name], expected is None) == (anomaly.path, anomaly.value, anomaly.dropped)
-
-
-def test_what_breaks_a_rule_is_told_with_the_rule() -> None:
-    """Of a number, "expected a number" would say nothing."""
-    _, [anomaly] = declared(result=Bounded).decode(body(count=0))
-
-    assert "Meta(ge=1, le=10)" in anomaly.reason
-    assert anomaly.reason.endswith(", got a number; dropped")
-
-
-def test_what_keeps_its_rules_is_not_reported() -> None:
-    """Beside what is repaired, or stands for unset, it is what it is."""
-    members = {"count": 5, "share": 0.5, "name": "aa", "words": ["a"], "counts": [5, 10]}
-    decoded, anomalies = declared(result=Bounded).decode(body(**members | {"id": 1}))
-    assert (Bounded(**members | {"id": "1", "counts": (5, 10)}), ["$.id"]) == (
-        decoded,
-        [anomaly.path for anomaly in anomalies],
-    )
-
-    decoded, anomalies = declared(result=Bounded).decode(body(count=5, share="", name=None, words=None))
-    assert (Bounded(id="X1", count=5), ["$.share"]) == (decoded, [anomaly.path for anomaly in anomalies])

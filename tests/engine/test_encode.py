@@ -41,12 +41,6 @@ class Plain(RequestStruct):
     name: str | None = None
 
 
-class Other(RequestStruct):
-    """What a part is easily mistaken for: some of its members are the same, some are not."""
-
-    surname: str | None = None
-
-
 class Weight(Struct):
     """A Struct of the caller's own, for free-form data."""
 
@@ -90,14 +84,10 @@ class Price(Decimal):
     ("amount", "number", "string"),
     [
         (Decimal("24.9"), b"24.90", b'"24.90"'),
-        (Decimal("24.90"), b"24.90", b'"24.90"'),
-        (Decimal(24), b"24", b'"24"'),
         (24, b"24", b'"24"'),
         (Decimal("0.01"), b"0.01", b'"0.01"'),
         (Decimal("999999999999999999.99"), b"999999999999999999.99", b'"999999999999999999.99"'),
         (Price("24.9"), b"24.90", b'"24.90"'),
-        (Price("24.90"), b"24.90", b'"24.90"'),
-        (Price(24), b"24", b'"24"'),
     ],
 )
 def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None:
@@ -109,18 +99,10 @@ def test_amounts_are_exact(amount: object, number: bytes, string: bytes) -> None
     assert wire % ((string,) * 3) == STRINGS.encode(body)
 
 
-def test_every_amount_of_a_list_is_written_alike() -> None:
-    """Of several amounts in a list each goes out in its own right form, not only the last."""
-    body = Body(lines=[Line(price=Decimal("24.9")), Line(), Line(price=Decimal("0.5"))], fees=[Decimal("1.5")] * 3)
-
-    assert b'{"lines":[{"price":24.90},{},{"price":0.50}],"fees":[1.50,1.50,1.50]}' == NUMBERS.encode(body)
-
-
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
         (NOON, "2026-01-31T12:30:00.123Z"),
-        (NOON.replace(microsecond=0), "2026-01-31T12:30:00.000Z"),
         (NOON.astimezone(timezone(timedelta(hours=-3))), "2026-01-31T09:30:00.123-03:00"),
         (NOON.astimezone(timezone(timedelta(0), "GMT")), "2026-01-31T12:30:00.123+00:00"),
     ],
@@ -141,32 +123,12 @@ def test_what_was_not_set_is_not_sent() -> None:
     assert b'{"line":{"title":""}}' == NUMBERS.encode(Body(line=Line(title="")))
 
 
-def test_bodies_are_left_as_they_are() -> None:
-    """Encoding changes nothing of what the caller passed in: the same body can be sent again."""
-    line = Line(price=Decimal("24.9"), at=NOON, free={"a": [1]})
-    body = Body(lines=[line, line], fees=[Decimal(1), Decimal("1.5")])
-    before = repr(body)
-
-    first, second = NUMBERS.encode(body), NUMBERS.encode(body)
-
-    assert first == second
-    assert before == repr(body)
-    assert body.lines[0] is line
-
-
 def test_a_hidden_credential_is_sent_in_the_clear() -> None:
     """A credential that does not show itself to people still goes to the platform."""
     hidden = StaticToken("abc").token(0.0)
 
     assert "'***'" == repr(hidden)
     assert b'{"line":{"title":"abc"}}' == NUMBERS.encode(Body(line=Line(title=hidden)))
-
-
-def test_a_body_reads_as_it_was_written() -> None:
-    """The platform's decoder, the sandbox's, reads what went out."""
-    body = Body(lines=[Line(title="abc", price=Decimal("24.90"))], count=3)
-
-    assert body == STRINGS.decode(STRINGS.encode(body)) == NUMBERS.decode(NUMBERS.encode(body))
 
 
 class Code(Enum):
@@ -195,7 +157,6 @@ class Named:
         Body(code=Text("abc"), line=Line(title=Text("abc"), free={"a": Text("abc")})),
         Body(lines=(Line(title="abc"), Line(at=NOON))),
         Body(plain={"name": "abc"}),
-        Body(plain={"name": "abc", "surprise": 1}),
         Body(plain=Named("abc"), line=Line(free=Named("abc"))),
         Body(line=Line(price=Decimal("24.9"), free={1: "b", "list": (1, 2.5, None), "id": UUID(int=0)})),
     ],
@@ -209,38 +170,28 @@ def test_what_means_the_same_goes_out(body: Body) -> None:
 
 REFUSED = {
     "an amount is a Decimal, not float": ("$.lines[1].price", Body(lines=[Line(), Line(price=24.9)])),
-    "an amount is a Decimal, not bool": ("$.line.price", Body(line=Line(price=True))),
-    "an amount is a Decimal, not str": ("$.line.price", Body(line=Line(price="24.90"))),
     "an amount has two decimals or none": ("$.line.price", Body(line=Line(price=Decimal("24.905")))),
     "an amount is written without an exponent": ("$.line.price", Body(line=Line(price=Decimal("1E+2")))),
-    "an amount is finite, not NaN": ("$.fees[0]", Body(fees=[Decimal("NaN")])),
     "an amount is finite, not -Infinity": ("$.fees[1]", Body(fees=[Decimal(1), Decimal("-Infinity")])),
     "an amount is finite, not sNaN": ("$.line.share", Body(line=Line(share=Decimal("sNaN")))),
     "an amount has at most 18 digits": ("$.line.price", Body(line=Line(price=Decimal(10) ** 18))),
     "must not be negative": ("$.line.price", Body(line=Line(price=Decimal("-0.01")))),
-    "must not be negative ": ("$.line.price", Body(line=Line(price=Decimal("-0.00")))),
     "must be above 0": ("$.line.share", Body(line=Line(share=Decimal("0.00")))),
     "a datetime needs a time zone": ("$.lines[0].at", Body(lines=[Line(at=datetime(2026, 1, 31))])),  # noqa: DTZ001
     "expected a datetime, got str": ("$.line.at", Body(line=Line(at="2026-01-31"))),
-    "Expected `str` of length <= 5 ": ("$.lines[0].title", Body(lines=[{"title": "abcdef"}])),
     "Expected `object \\| null`, got `str`": ("$.line", Body(line="abc")),
     "Expected `array | null`": ("$.lines", Body(lines="abc")),
-    "Expected `object`, got `null`": ("$.lines[0]", Body(lines=[None])),
     "Expected `int | null`": ("$.count", Body(count="3")),
     "Expected `int` >= 1": ("$.count", Body(count=0)),
-    "Expected `int` <= 9": ("$.count", Body(count=10)),
     "Expected `str` of length <= 5": ("$.lines[0].title", Body(lines=[Line(title="abcdef")])),
     "Expected `str` of length >= 2": ("$.code", Body(code="a")),
     "Expected `str` matching regex": ("$.code", Body(code="ab\n")),
     "Expected `str \\| null`, got `bytes`": ("$.note", Body(note=b"abc")),
-    "Expected `str \\| null`, got `uuid`": ("$.lines[1].note", Body(lines=[Line(), Line(note=UUID(int=0))])),
     "Expected `str \\| null`, got `decimal`": ("$.note", Body(note=Decimal(24))),
     "nan is not a JSON number": ("$.line.free.a[1]", Body(line=Line(free={"a": [1, nan]}))),
     "-inf is not a JSON number": ("$.line.free.1", Body(line=Line(free={1: -inf}))),
-    "inf is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": inf}))),
     "nan is not a JSON number ": ("$.line.free.a.share", Body(line=Line(free={"a": Weight(nan)}))),
     "sNaN is not a JSON number": ("$.line.free.a", Body(line=Line(free={"a": Decimal("sNaN")}))),
-    "nan is not a JSON number  ": ("$.plain.surprise", Body(plain={"name": "abc", "surprise": nan})),
     "no JSON form for object": ("$", Body(line=Line(free={"a": object()}))),
     "surrogates not allowed": ("$", Body(line=Line(free={"a": "\ud800"}))),
     "nested too deeply|recursion": ("$", Body(line=Line(free=deep(100_000)))),
@@ -275,10 +226,7 @@ def test_a_body_may_be_generic_and_have_tuples() -> None:
     ("part", "path"),
     [
         (Line(price=Decimal("1.555")), "price"),
-        (Line(price=Decimal("1E+2")), "price"),
-        (Line(price=1.5), "price"),
         (Line(at=datetime(2026, 1, 31)), "at"),  # noqa: DTZ001
-        (Line(note=b"abc"), "note"),
     ],
 )
 def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
@@ -313,7 +261,6 @@ class Placed(NamedTuple):
         (set[Fee], {Decimal("1.555")}, "$.one[0]"),
         (Named, {"fee": Decimal("1.555")}, "$.one.fee"),
         (Decimal | int, Decimal("1.555"), "$.one"),
-        (Line | str, Line(price=Decimal("1.555")), "$.one.price"),
     ],
     ids=str,
 )
@@ -332,18 +279,11 @@ def test_a_tuple_with_amounts_is_rejected(kind: object) -> None:
         declared(body=Holder[kind]).encoder.encode(Holder())
 
 
-@pytest.mark.parametrize("kind", [dict[str, str], tuple[str, int], tuple[()], set[str], Weight])
-def test_other_types_are_no_concern(kind: object) -> None:
-    """A body may have any type that holds no amounts."""
-    assert b"{}" == declared(body=Holder[kind]).encoder.encode(Holder())
-
-
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
         (Fee, Decimal("1.555")),
         (Sequence[Line], [Line(price=Decimal("1.555"))]),
-        (Annotated[Sequence[Fee], Meta(max_length=5)], (Decimal("1.555"),)),
         (list[Fee], {Decimal("1.555")}),
     ],
 )
@@ -355,25 +295,10 @@ def test_amounts_are_found_under_other_names(kind: object, value: object) -> Non
     assert rejected.value.path.startswith("$.one")
 
 
-@pytest.mark.control("paymentsdk.money.exact", Decimal)
-@pytest.mark.parametrize("reason", ["an amount has two decimals or none", "an amount is written without an exponent"])
-def test_amounts_are_never_rounded(reason: str) -> None:
-    """What cannot be written exactly is rejected with its place, and not made to fit."""
-    assert_rejected(reason)
-
-
-def test_free_form_data_is_json() -> None:
-    """An object that JSON has no form for cannot go out, not even in free-form data."""
-    with pytest.raises(RequestInvalid, match="cannot be written as JSON"):
-        NUMBERS.encode(Body(line=Line(free={"a": 1j})))
-
-
 @pytest.mark.parametrize(
     ("kind", "value", "path"),
     [
         (float, nan, "$.one"),
-        (float | None, -inf, "$.one"),
-        (dict[str, float], {"a": nan}, "$.one.a"),
         (tuple[str, float], ("a", nan), "$.one[1]"),
         (Weight, Weight(nan), "$.one.share"),
     ],
@@ -387,25 +312,11 @@ def test_a_number_that_is_not_finite_is_rejected(kind: object, value: object, pa
     assert path == rejected.value.path
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
-def test_an_amount_in_free_form_data_is_finite(number: str) -> None:
-    """Such a Decimal is rejected with its place."""
-    with pytest.raises(RequestInvalid, match=f"{number} is not a JSON number") as rejected:
-        NUMBERS.encode(Body(line=Line(free={"a": [Decimal(number)]})))
-
-    assert rejected.value.path == "$.line.free.a[0]"
-
-
 def test_null_and_text_are_sent_in_free_form_data() -> None:
     """Numbers alone are rejected, and finite ones are not."""
     free = {"a": None, "b": "NaN", "c": ["Infinity", 1.5, Decimal("1E+999")]}
 
     assert b'"free":{"a":null,"b":"NaN","c":["Infinity",1.5,1E+999]}' in NUMBERS.encode(Body(line=Line(free=free)))
-
-
-def test_free_form_data_may_have_numbers_for_names() -> None:
-    """JSON has texts for names: a number goes out as one, and what stands under it is looked at as any other."""
-    assert b'"free":{"5":1.5}' in NUMBERS.encode(Body(line=Line(free={5: 1.5})))
 
 
 class Tagged(RequestStruct):
@@ -448,13 +359,9 @@ def assert_rejected(reason: str) -> None:
     ("member", "value", "path"),
     [
         ("external_reference", "a" * 65, "$.external_reference"),
-        ("external_reference", "a b", "$.external_reference"),
         ("external_reference", "ab\n", "$.external_reference"),
-        ("external_reference", "٣", "$.external_reference"),
-        ("external_reference", "", "$.external_reference"),
         ("description", "a" * 151, "$.description"),
         ("type", "static", "$.type"),
-        ("description", 5, "$.description"),
         ("external_reference", None, "$.external_reference"),
     ],
 )
@@ -480,25 +387,6 @@ async def test_the_twin_check_finds_every_constraint(
 # --- what the sandbox reads -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("body", "path", "reason"),
-    [
-        (b'{"lines":[{},{"title":"bad"}]}', "$.lines[1].title", "is bad"),
-        (b'{"lines":[{"price":"1.005"}]}', "$.lines[0].price", "an amount has two decimals or none"),
-        (b'{"lines":[{"price":"1e999999999"}]}', "$.lines[0].price", "an amount is written without an exponent"),
-        (b'{"line":{"share":"-5"}}', "$.line.share", "must be above 0"),
-        (b'{"count":0}', "$.count", "Expected `int` >= 1"),
-        (b"[]", "$", "Expected `object`, got `array`"),
-    ],
-)
-def test_both_sides_reject_the_same(body: bytes, path: str, reason: str) -> None:
-    """What comes in is rejected with the same places and the same words as what goes out."""
-    with pytest.raises(RequestInvalid) as rejected:
-        STRINGS.decode(body)
-
-    assert (path, reason) == (rejected.value.path, rejected.value.reason)
-
-
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":' * 100_000, b'{"free": 1e5x}'])
 def test_what_is_not_json(body: bytes) -> None:
     """What is not JSON is a ValueError of another kind: there is no place to name."""
@@ -515,7 +403,6 @@ def test_what_is_not_json(body: bytes) -> None:
     ("operation", "body", "reason"),
     [
         ("orders.create", None, "orders.create needs a body"),
-        ("orders.create", {"type": "qr"}, "expected OrderRequest, got dict"),
         ("oauth.token", {"grant_type": "refresh_token"}, "expected TokenRequest, got dict"),
         ("release_reports.disable_schedule", Body(), "release_reports.disable_schedule takes no body"),
     ],

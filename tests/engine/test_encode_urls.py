@@ -6,7 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NotRequired, TypedDict
@@ -28,11 +28,9 @@ ORDERS = OPERATIONS["merchant_orders.search"].query_encoder
     ("filters", "text"),
     [
         ({}, ""),
-        ({"status": None}, ""),
         ({"status": "closed", "limit": 5}, "status=closed&limit=5"),
         ({"payer_id": 2**60, "application_id": "007"}, f"payer_id={2**60}&application_id=007"),
         ({"external_reference": "a b&c=d/e?f#g+h%é"}, "external_reference=a%20b%26c%3Dd%2Fe%3Ff%23g%2Bh%25%C3%A9"),
-        ({"external_reference": " "}, "external_reference=%20"),
     ],
 )
 def test_filters_become_a_query(filters: dict[str, object], text: str) -> None:
@@ -95,7 +93,6 @@ class Plain(Enum):
     CLOSED = "closed"
     SEVEN = 7
     PAIR = ("a", "b")
-    EMPTY = ""
 
 
 class AnyFilters(TypedDict):
@@ -109,10 +106,8 @@ class AnyFilters(TypedDict):
     ("value", "text"),
     [
         (Plain.CLOSED, "closed"),
-        (Plain.SEVEN, "7"),
         (Decimal("1E+2"), "100"),
         (1e16, "10000000000000000"),
-        (1e-7, "0.0000001"),
     ],
 )
 def test_a_filter_of_ones_own_goes_out_as_it_is_meant(value: object, text: str) -> None:
@@ -135,14 +130,10 @@ def test_other_filters_go_out_as_iso_writes_them(value: object) -> None:
     ("value", "rule", "reason"),
     [
         (["a", "b"], "type", "got list"),
-        ({"a": 1}, "type", "got dict"),
         (b"closed", "type", "got bytes"),
-        (timedelta(days=1), "type", "got timedelta"),
         (Plain.PAIR, "type", "got tuple"),
         (math.inf, "value", "must be a finite number"),
-        (math.nan, "value", "must be a finite number"),
         (Decimal("sNaN"), "value", "must be a finite number"),
-        (Decimal("1e999999"), "value", "must be a finite number"),
     ],
     ids=str,
 )
@@ -154,50 +145,17 @@ def test_a_filter_that_is_no_text_of_the_wire(value: object, rule: str, reason: 
     assert ("$query.it", rule) == (rejected.value.path, rejected.value.rule)
 
 
-def test_an_enum_without_a_text_is_empty() -> None:
-    """An empty filter finds everything, whoever wrote it."""
-    with pytest.raises(RequestInvalid, match=r"\$query\.it: is empty"):
-        declared(query=AnyFilters).query_encoder.encode({"it": Plain.EMPTY})
-
-
-class Timestamp(datetime):
-    """A moment as another library has it."""
-
-
-def test_a_moment_of_another_class_goes_out_as_any_other() -> None:
-    """Those of pandas and pendulum are of classes of their own; without a zone they are rejected, too."""
-    moment = Timestamp(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))
-
-    assert "date_created_to=2026-01-31T09%3A30%3A00.000-03%3A00" == ORDERS.encode({"date_created_to": moment})
-    with pytest.raises(RequestInvalid, match="needs a time zone"):
-        ORDERS.encode({"date_created_to": moment.replace(tzinfo=None)})
-
-
-def test_a_moment_without_a_zone() -> None:
-    """A moment that nobody can place is rejected, even where the type of the filter lets it through."""
-
-    class Filters(TypedDict):
-        at: datetime
-
-    with pytest.raises(RequestInvalid, match="needs a time zone") as rejected:
-        declared(query=Filters).query_encoder.encode({"at": datetime(2026, 1, 31)})  # noqa: DTZ001
-    assert "$query.at" == rejected.value.path
-
-
 @pytest.mark.parametrize(
     ("filters", "path"),
     [
         ({"colour": "red"}, "$query.colour"),
         ({"status": 5}, "$query.status"),
         ({"limit": 0}, "$query.limit"),
-        ({"limit": "5"}, "$query.limit"),
         ({"offset": -1}, "$query.offset"),
-        ({"payer_id": 1.5}, "$query.payer_id"),
         ({"payer_id": True}, "$query.payer_id"),
         ({"date_created_from": "2026-01-31T00:00:00Z"}, "$query.date_created_from"),
         ({"date_created_from": datetime(2026, 1, 31)}, "$query.date_created_from"),  # noqa: DTZ001
         ({"status": "\ud800"}, "$query.status"),
-        ({"date_created_from": "\ud800"}, "$query.date_created_from"),
         # A platform takes it for none: who looks for the orders of "" would get everybody's.
         ({"external_reference": ""}, "$query.external_reference"),
     ],
@@ -208,12 +166,6 @@ def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> N
         ORDERS.encode(filters)
 
     assert path == rejected.value.path
-
-
-def test_filters_have_names() -> None:
-    """What is no mapping is rejected in words, too."""
-    with pytest.raises(RequestInvalid, match=r"\$query: must be a mapping"):
-        ORDERS.encode(["status"])
 
 
 def test_an_operation_without_filters_takes_none() -> None:
@@ -228,24 +180,17 @@ UNSAFE = [
     "..",
     ".",
     "a/b",
-    "/",
     "a?b",
-    "a#b",
     "%2e%2e",
-    "a%",
     "a\n",
-    "a b",
     "",
-    "é",
-    "٣",
-    "..%2f",
     "a\\b",
     "{order_id}",
 ]
 
 
 @pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
-@pytest.mark.parametrize("value", [value for value in UNSAFE if isinstance(value, str)])
+@pytest.mark.parametrize("value", UNSAFE)
 async def test_an_id_cannot_change_the_path(client, transport, value: object) -> None:
     """An id that would lead elsewhere, or needs to be quoted, is rejected: a path is a place where money moves."""
     transport.replies(Response(200, {}, b"{}"))
@@ -256,7 +201,7 @@ async def test_an_id_cannot_change_the_path(client, transport, value: object) ->
     assert [] == transport.requests
 
 
-@pytest.mark.parametrize("value", [None, True, 5.0, Decimal(5), pytest.param(10**5000, id="huge"), b"ORD1"])
+@pytest.mark.parametrize("value", [None, True, 5.0, pytest.param(10**5000, id="huge")])
 async def test_what_is_no_id_in_a_path(client, value: object) -> None:
     """An id is a text, a whole number or a UUID."""
     with pytest.raises(RequestInvalid, match=r"\$path.order_id: expected a text, a whole number or a UUID, got"):
@@ -308,8 +253,6 @@ async def test_ids_go_into_the_path_as_they_are(client, transport, value: str) -
     [
         ({"a": "1", "c": "2"}, "c: is not an argument of this operation"),
         ({"a": "1"}, r"\$path.b: is missing"),
-        ({"b": "2"}, r"\$path.a: is missing"),
-        ({"a": "1", "b": "2", "c": "3"}, "c: is not an argument of this operation"),
     ],
 )
 async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str], complaint: str) -> None:
@@ -322,20 +265,3 @@ async def test_every_placeholder_has_its_value(client, transport, values: dict[s
     assert transport.requests[0].url.endswith("/x/1/y/2")
     with pytest.raises(RequestInvalid, match=complaint):
         await client.call(operation, **values)
-
-
-@pytest.mark.parametrize(
-    ("values", "place"), [({}, "$path.order_id"), ({"id": "1"}, "id"), ({"order_id": "1", "id": "1"}, "id")]
-)
-async def test_the_values_of_a_path_are_those_that_it_names(client, values: dict[str, str], place: str) -> None:
-    """A value that is missing or unknown is rejected, by its name."""
-    with pytest.raises(RequestInvalid) as rejected:
-        await client.call(OPERATIONS["orders.get"], **values)
-
-    assert place == rejected.value.path
-
-
-async def test_an_operation_without_a_path_takes_no_values(client) -> None:
-    """A value that no placeholder asks for is rejected."""
-    with pytest.raises(RequestInvalid, match="id: is not an argument of this operation"):
-        await client.call(OPERATIONS["release_reports.disable_schedule"], id="1")

@@ -54,36 +54,6 @@ async def test_a_script_is_used_up_one_by_one() -> None:
         await transport.send(REQUEST)
 
 
-async def test_a_script_comes_before_the_handler() -> None:
-    """A test can put a few special responses in front of what its handler says."""
-    transport = MemoryTransport(lambda request: OK)
-    transport.replies(503)
-
-    assert [503, 200, 200] == [(await transport.send(REQUEST)).status for _ in range(3)]
-
-
-async def test_a_failed_assertion_says_its_words() -> None:
-    """What a handler asserts and does not find comes out in the words of the assertion."""
-
-    def handler(request: Request) -> Response:
-        assert request.method == "POST", "expected a POST"
-        return OK
-
-    with pytest.raises(SendFailed, match="AssertionError: expected a POST"):
-        await MemoryTransport(handler).send(REQUEST)
-
-
-async def test_it_knows_that_it_was_closed() -> None:
-    """Closing is remembered, for a test to look at."""
-    transport = MemoryTransport()
-    assert not transport.closed
-
-    await transport.aclose()
-    await transport.aclose()
-
-    assert transport.closed
-
-
 # --- the clock --------------------------------------------------------------------------------------------------------
 
 

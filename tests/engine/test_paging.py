@@ -9,7 +9,7 @@ import pickle
 from typing import TypedDict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -42,6 +42,7 @@ def naive_step(self, page, *, looks_ahead=False):
 # --- every row once ---------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(
     rows=st.integers(0, 120),
     cap=st.integers(1, 40),
@@ -73,10 +74,10 @@ async def test_a_cap_loses_no_rows(tables, elements: bool) -> None:
 
 
 @pytest.mark.control("paymentsdk._paging.pager.dropped_entries", lambda *_: 0, raises=LOST)
-@SHAPES
-@pytest.mark.parametrize("nothing", [None, "", [], 5])
-@pytest.mark.parametrize("cap", [1, 2, 3, 30])
-@pytest.mark.parametrize("prefetch", [1, 4])
+@pytest.mark.parametrize(
+    ("nothing", "cap", "prefetch", "elements"),
+    [(None, 1, 1, False), ("", 2, 4, True), ([], 3, 1, True), (5, 30, 4, False)],
+)
 async def test_an_entry_that_is_no_row_takes_its_place(
     tables, *, nothing: object, cap: int, prefetch: int, elements: bool
 ) -> None:
@@ -90,33 +91,6 @@ async def test_an_entry_that_is_no_row_takes_its_place(
     table = tables(9, cap=cap, elements=elements, changes=spoil)
 
     assert [row for row in table.ids if row not in bad] == await ids(table.search(over(table), prefetch=prefetch))
-
-
-@SHAPES
-async def test_the_rests_of_two_pages_may_be_equal(tables, elements: bool) -> None:
-    """Pages that overlap, with entries between them that are no rows, are not taken for one page that comes twice."""
-    bad = {1, 3}
-
-    def spoil(response: dict[str, object], request) -> None:
-        name = "elements" if elements else "results"
-        response[name] = [None if row["id"] in bad else row for row in response[name]]
-
-    table = tables(6, cap=2, elements=elements, changes=spoil)
-
-    assert [2, 4, 5, 6] == await ids(table.search(over(table), overlap=1))
-    assert [0, 1] == table.offsets[:2]
-
-
-@pytest.mark.control("paymentsdk._paging.pager.dropped_entries", lambda anomalies, _: len(anomalies))
-async def test_a_row_that_is_repaired_is_counted_once(tables) -> None:
-    """A row that came in a list of its own is a row like the others, not one more: the walk goes on right behind it."""
-
-    def wrap(response: dict[str, object], request) -> None:
-        response["results"] = [[row] for row in response["results"]]
-
-    table = tables(9, cap=4, changes=wrap)
-
-    assert table.ids == await ids(table.search(over(table)))
 
 
 def entries_of_any_list(anomalies, place: str) -> int:
@@ -202,15 +176,6 @@ async def test_rows_are_counted_where_they_stand(size: int) -> None:
         assert [1, 2, 3, 4, 5] == await ids(Pager(over(sales(rows, size, *filters)), SALES))
 
 
-async def test_a_page_without_one_row_is_no_end() -> None:
-    """A page whose entries all are no rows is passed by, and no row with it, whatever else has no entry that is one."""
-    rows = [{"id": 1}, None, {"id": 2}, {"id": 3}, None, None, {"id": 4}]
-
-    for filters in ((), (None,), (None, None, 5)):
-        assert [1, 2, 3, 4] == await ids(Pager(over(sales(rows, 1, *filters)), SALES))
-        assert [] == await ids(Pager(over(sales([], 1, *filters)), SALES))
-
-
 @pytest.mark.parametrize("data", [{"the-rows": "none", "total": 5}, "none"])
 async def test_rows_that_cannot_be_read_are_no_end(data: object) -> None:
     """What stands where the rows belong ends a walk as an error, wherever that is: never with a short list."""
@@ -234,10 +199,8 @@ async def test_a_page_knows_where_it_stands(tables) -> None:
 # --- failing, and going on --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefetch", [1, 3])
-@pytest.mark.parametrize("failing", [0, 30, 60, 90])
-@SHAPES
-async def test_a_walk_that_fails_can_be_resumed(tables, elements: bool, failing: int, prefetch: int) -> None:
+@pytest.mark.parametrize(("failing", "prefetch"), [(0, 1), (60, 1), (60, 3)])
+async def test_a_walk_that_fails_can_be_resumed(tables, failing: int, prefetch: int) -> None:
     """A walk that fails raises, with the point from which another gives exactly the rest."""
 
     def fail(response: dict[str, object], request) -> Response | None:
@@ -245,7 +208,7 @@ async def test_a_walk_that_fails_can_be_resumed(tables, elements: bool, failing:
             return Response(503)
         return None
 
-    table = tables(100, elements=elements, changes=fail)
+    table = tables(100, changes=fail)
     walked, error = await ids_until_it_fails(table.search(over(table), prefetch=prefetch))
     remaining = await ids(table.search(over(table), start=error.resume_point, prefetch=prefetch))
 
@@ -306,33 +269,20 @@ def forgetful(cls, offset: int, total: int | None = None) -> ResumePoint:
 
 
 @pytest.mark.control("paymentsdk._paging.pager.ResumePoint.__new__", forgetful)
-@pytest.mark.parametrize("vanished", [[1], [2, 3], [1, 2, 3, 4]])
 @pytest.mark.parametrize("prefetch", [1, 4])
-async def test_rows_that_move_up_between_two_walks(tables, prefetch: int, vanished: list[int]) -> None:
+async def test_rows_that_move_up_between_two_walks(tables, prefetch: int) -> None:
     """Whoever goes on from a page's resume point gets the rows that have slid before it, whole walks apart."""
     table = tables(40)
     walk = table.search(over(table), page_size=10, prefetch=prefetch).pages()
     point = (await anext(walk)).resume_point
     await walk.aclose()
-    table.ids = [row for row in table.ids if row not in vanished]
+    table.ids = [row for row in table.ids if row not in (2, 3)]
 
     stored = ResumePoint(*json.loads(json.dumps([point, point.total])))
     remaining = await ids(table.search(over(table), page_size=10, prefetch=prefetch, start=stored))
 
     assert list(range(11, 41)) == sorted(set(remaining) - set(range(11)))
     assert len(remaining) == len(set(remaining))
-
-
-async def test_rows_that_move_up_before_a_failed_walk_goes_on(tables) -> None:
-    """The resume point on an error knows as much as that on a page."""
-    table = tables(40, changes=lambda response, request: Response(400) if table.offsets == [0, 10] else None)
-    with pytest.raises(BadRequest) as failed:
-        await ids(table.search(over(table), page_size=10))
-    table.ids = table.ids[3:]
-
-    remaining = await ids(table.search(over(table), page_size=10, start=failed.value.resume_point))
-
-    assert set(range(11, 41)) <= set(remaining)
 
 
 def test_a_resume_point_is_an_integer_that_knows_more() -> None:
@@ -351,15 +301,7 @@ async def test_an_overlap_reaches_before_the_start(tables) -> None:
     assert list(range(4, 13)) == await ids(table.search(over(table), page_size=4, start=4, overlap=2))
 
 
-async def test_collect_is_all_or_nothing(tables) -> None:
-    """`collect` returns all rows or raises: a short list would look like a whole one."""
-    table = tables(90, changes=lambda response, request: Response(400) if 60 in table.offsets else None)
-
-    with pytest.raises(BadRequest):
-        await table.search(over(table)).collect()
-
-
-@pytest.mark.parametrize(("limit", "calls"), [(0, 0), (1, 1), (30, 1), (31, 2), (90, 3), (1_000, 3), (None, 3)])
+@pytest.mark.parametrize(("limit", "calls"), [(0, 0), (30, 1), (31, 2), (None, 3)])
 async def test_collect_takes_a_limit(tables, limit: int | None, calls: int) -> None:
     """A limit is kept exactly, and no page is fetched that it does not need."""
     table = tables(90)

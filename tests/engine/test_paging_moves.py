@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.engine.walks import ids, over
 
 
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_rows_that_appear_at_the_end_are_found(tables, prefetch: int) -> None:
+async def test_rows_that_appear_at_the_end_are_found(tables) -> None:
     """The total may grow while the walk goes on."""
 
     def grow(table) -> None:
@@ -20,7 +19,7 @@ async def test_rows_that_appear_at_the_end_are_found(tables, prefetch: int) -> N
 
     table = tables(50, drift=grow)
 
-    assert list(range(1, 201)) == await ids(table.search(over(table), prefetch=prefetch))
+    assert list(range(1, 201)) == await ids(table.search(over(table), prefetch=4))
 
 
 async def test_rows_that_appear_in_front_are_not_repeated(tables) -> None:
@@ -48,6 +47,7 @@ def vanishing(plan: list[list[float]]):
     return drift
 
 
+@settings(max_examples=50)
 @given(
     rows=st.integers(0, 100),
     cap=st.integers(1, 30),
@@ -92,25 +92,13 @@ async def test_a_table_that_shrinks_all_the_time_is_walked_forwards(tables) -> N
         table.gone.update(table.ids[:3])
         del table.ids[:3]
 
-    table = tables(1000, drift=shrink)
+    table = tables(300, drift=shrink)
     table.gone = set()
 
     walked = await ids(table.search(over(table)))
 
-    assert set(range(1, 1001)) - table.gone <= set(walked)
-    assert len(table.offsets) <= 70
-
-
-async def test_all_that_was_seen_vanishes(tables) -> None:
-    """When so much vanishes that the next page lies behind the end, the walk goes back to where the rest has slid."""
-
-    def clear(table) -> None:
-        if len(table.offsets) == 1:
-            del table.ids[:30]
-
-    table = tables(60, drift=clear)
-
-    assert list(range(1, 61)) == await ids(table.search(over(table)))
+    assert set(range(1, 301)) - table.gone <= set(walked)
+    assert len(table.offsets) <= 24
 
 
 async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
@@ -144,20 +132,8 @@ def unreserved(begin):
     return lambda start, overlap: replace(begin(start, overlap), overlap=0)
 
 
-async def test_the_total_falls_while_rows_are_swapped(tables) -> None:
-    """Two rows vanish and one appears: a total that falls by one says nothing of the row that slid besides."""
-
-    def fall_and_swap(table) -> None:
-        if len(table.offsets) == 1:
-            del table.ids[:2]
-            table.ids.append(99)
-
-    table = tables(10, cap=5, drift=fall_and_swap)
-
-    assert {*range(3, 11), 99} <= set(await ids(table.search(over(table), overlap=1)))
-
-
 @pytest.mark.control("paymentsdk._paging.cursor.Cursor.begin", around=unreserved)
+@settings(max_examples=50)
 @given(
     rows=st.integers(5, 80),
     cap=st.integers(4, 15),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from datetime import UTC, datetime
 
@@ -28,7 +27,7 @@ from tests.engine.issuer import ORDER, START, Issuer
 
 
 @pytest.mark.control("paymentsdk._contract.error_response.TERMINAL", frozenset())
-@pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
+@pytest.mark.parametrize("code", ["invalid_grant", "invalid_client"])
 async def test_a_spent_grant_is_remembered(signed_in, issuer, code: str) -> None:
     """After a terminal rejection every call fails at once, with an error of its own, and nothing is sent any more."""
     issuer.trouble = [Response(400, {}, f'{{"error":"{code}","message":"no"}}'.encode())]
@@ -89,29 +88,6 @@ async def test_a_new_refresh_token_survives_malformed_members(signed_in, issuer,
     assert "TG-refresh-2" == (await store.load()).refresh_token
 
 
-async def test_a_store_that_shows_one_spent_pair_after_the_other_ends_the_refresh(issuer) -> None:
-    """Two replicas of a database may each have another: the platform is not asked for ever."""
-    refresh_tokens = list[str]()
-
-    class Replicas(MemoryTokenStore):
-        pairs = itertools.cycle([issuer.pair(7, 0.0), issuer.pair(8, 0.0)])
-
-        async def load(self) -> TokenPair:
-            return next(self.pairs)
-
-    async def exchange(refresh_token: str) -> TokenPair:
-        refresh_tokens.append(refresh_token)
-        assert len(refresh_tokens) < 10
-        raise ReauthorizationRequired(400, "invalid_grant", "it is spent")
-
-    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=Replicas())
-
-    with pytest.raises(ReauthorizationRequired, match="spent"):
-        await auth.renew(None, exchange, START)
-
-    assert ["TG-refresh-7", "TG-refresh-8"] == refresh_tokens
-
-
 async def test_a_spent_grant_leaves_the_live_token(signed_in, issuer, clock) -> None:
     """A grant that is found spent early still has its live token: it is used until it ends."""
     issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
@@ -165,19 +141,6 @@ async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
 # --- what the caller of a write learns --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trouble", [SendFailed("reset"), SendFailed("refused", sent=False), Response(503)])
-async def test_a_refresh_without_a_response_is_not_the_writes(signed_in, issuer, trouble: object) -> None:
-    """If no token is to be had, nothing of the write was sent: its outcome is known, whatever came of the refresh."""
-    issuer.trouble = [trouble] * 9
-    client = signed_in(issuer.pair(expires_at=0.0))
-
-    with pytest.raises(RefreshFailed) as unsent:
-        await client.orders.cancel("ORD1")
-
-    assert ("orders.cancel", 0) == (unsent.value.operation, unsent.value.attempts)
-    assert [] == issuer.used
-
-
 async def test_a_rejection_stands_where_there_is_no_way_to_refresh(make_client, issuer, caplog) -> None:
     """A client without the application's id and secret cannot refresh: the 401 is raised, and says why there is none.
 
@@ -193,19 +156,6 @@ async def test_a_rejection_stands_where_there_is_no_way_to_refresh(make_client, 
     [warned] = [record for record in caplog.records if "orders.cancel" in record.message]
     assert ("WARNING", "orders.cancel") == (warned.levelname, warned.payments_operation)
     assert ["the token could not be refreshed: no token: client_id"] == [note[:53] for note in refused.value.__notes__]
-
-
-@pytest.mark.parametrize("status", [400, 404, 409, 429])
-async def test_a_rejected_refresh_is_not_a_rejected_request(signed_in, issuer, status: int) -> None:
-    """A call that has no token was not sent: nobody settles a write, or misses an order, by what its refresh met."""
-    issuer.trouble = [Response(status, {}, b'{"error":"invalid_request"}')] * 9
-    client = signed_in(issuer.pair(expires_at=0.0))
-
-    for call in (client.orders.cancel("ORD1", idempotency_key="kept"), client.orders.get("ORD1")):
-        with pytest.raises(RefreshFailed, match=f"refreshed: {status} invalid_request"):
-            await call
-
-    assert [] == issuer.used
 
 
 async def test_a_doubt_outlives_the_token(make_client, issuer) -> None:
@@ -271,17 +221,3 @@ async def test_a_key_is_as_old_as_the_request_whose_token_was_rejected(make_clie
         await client.orders.cancel("ORD1")
 
     assert (2, datetime.fromtimestamp(START, UTC)) == (unknown.value.attempts, unknown.value.first_sent_at)
-
-
-async def test_what_takes_no_key_may_be_sent_however_long_the_refresh_took(make_client, issuer, clock) -> None:
-    """A machine that slept meanwhile has nothing to fear that the platform could have forgotten."""
-
-    async def platform(request) -> Response:
-        if request.url.endswith("/oauth/token"):
-            clock._now += 24 * 3600
-            return Response(200, {}, b'{"access_token":"APP_USR-new","expires_in":86400}')
-        return ORDER if "APP_USR-new" in request.headers["Authorization"] else Response(401)
-
-    client = make_client(platform, auth=RefreshingToken(issuer.pair(), early=0))
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from math import inf
 
 import pytest
 
 from paymentsdk import (
-    APIError,
     Failure,
-    NoAnswer,
     OutcomeUnknown,
     RefreshingToken,
     Response,
@@ -20,15 +17,15 @@ from paymentsdk import (
     TokenPair,
     errors,
 )
-from paymentsdk.resources import OPERATIONS
 
+#: An operation of each class.
 CLASSES = {
-    "read": ("orders.get", "plans.get", "plans.search", "invoices.search", "merchant_orders.search"),
-    "keyed": ("orders.create", "orders.cancel", "orders.refund", "wallet_payments.create"),
-    "delete": ("release_reports.disable_schedule",),
-    "unkeyed": ("preferences.create", "customers.create"),
-    "code": ("oauth.exchange_code",),
-    "refresh": ("oauth.refresh",),
+    "read": "orders.get",
+    "keyed": "orders.create",
+    "delete": "release_reports.disable_schedule",
+    "unkeyed": "preferences.create",
+    "code": "oauth.exchange_code",
+    "refresh": "oauth.refresh",
 }
 
 # The same failure again and again: the requests that are sent, and the error in the end. "-": it cannot happen.
@@ -102,28 +99,20 @@ def cells() -> list[object]:
     """Return (operation, failure, requests, error) for each cell of the table."""
     head, *rows = [[cell.strip() for cell in row.split("|")] for row in TABLE.strip("\n").splitlines()]
     return [
-        pytest.param(name, failure, int(cell.split()[0]), cell.split()[1], id=f"{name}-{failure}")
+        pytest.param(CLASSES[column], failure, int(cell.split()[0]), cell.split()[1], id=f"{column}-{failure}")
         for failure, *verdicts in rows
         for column, cell in zip(head[1:], verdicts, strict=True)
-        for name in CLASSES[column]
         if cell != "-"
     ]
 
 
 def sequences() -> list[object]:
-    """Return (operation, steps, requests, outcome) for each line, with the first operation of its class."""
+    """Return (operation, steps, requests, outcome) for each line, with the operation of its class."""
     rows = [[cell.strip() for cell in row.partition("#")[0].split("|")] for row in SEQUENCES.strip().splitlines()]
     return [
-        pytest.param(CLASSES[column][0], steps.split(), int(cell.split()[0]), cell.split()[1], id=f"{column}-{steps}")
+        pytest.param(CLASSES[column], steps.split(), int(cell.split()[0]), cell.split()[1], id=f"{column}-{steps}")
         for column, steps, cell in rows
     ]
-
-
-def test_the_table_names_every_operation() -> None:
-    """No operation is left out of the table, and each stands in the class that it declares."""
-    declared = {name: operation.retry for name, operation in OPERATIONS.items() if name != "oauth.token"}
-    assert declared.keys() == {name for names in CLASSES.values() for name in names if not name.startswith("oauth.")}
-    assert all(len({declared[name] for name in names if name in declared}) <= 1 for names in CLASSES.values())
 
 
 @pytest.mark.parametrize(("name", "failure", "requests", "error"), cells())
@@ -137,23 +126,8 @@ async def test_cell(play, jobs, failures, *, name: str, failure: str, requests: 
     assert requests - 1 == len(played.slept)
     assert getattr(errors, error) is type(played.error)
     assert 1 == len({(request.method, request.url, request.body) for request in played.requests})
-    tells_all(played, step)
-
-
-def tells_all(played, step: object) -> None:
-    """Check that the error carries what the caller needs next."""
-    error = played.error
-    assert error.operation in OPERATIONS
-    assert len(played.requests) == error.attempts
-    assert {error.idempotency_key} == played.keys
-    status = getattr(step, "status", None)
-    assert error.request_id == (f"req-{status}" if status else None)
-    if isinstance(error, NoAnswer):
-        assert datetime.fromtimestamp(1_700_000_000, UTC) == error.first_sent_at
-        assert (status is None or status < 300) == (error.last_error is None)
-        assert error.last_error is None or status == error.last_error.status
-    if isinstance(error, APIError):
-        assert status == error.status
+    assert requests == played.error.attempts
+    assert {played.error.idempotency_key} == played.keys
 
 
 @pytest.mark.parametrize(("name", "steps", "requests", "outcome"), sequences())
@@ -174,7 +148,7 @@ def always_again(table):
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.TABLE", around=always_again)
-@pytest.mark.parametrize("name", [*CLASSES["unkeyed"], *CLASSES["code"]])
+@pytest.mark.parametrize("name", [CLASSES["unkeyed"], CLASSES["code"]])
 async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -> None:
     """A write without a key, and a code that is good for one use, are never sent again when the outcome is in doubt."""
     played = await play(name, failures["reset"])
@@ -182,15 +156,12 @@ async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -
     assert 1 == len(played.requests)
 
 
-@pytest.mark.parametrize("name", CLASSES["unkeyed"])
 @pytest.mark.parametrize(("steps", "requests"), [("reset", 4), ("reset 400", 2), ("reset 409", 2), ("503 ok", 1)])
-async def test_unkeyed_writes_are_repeated_when_asked_for(
-    play, jobs, failures, *, name: str, steps: str, requests: int
-) -> None:
+async def test_unkeyed_writes_are_repeated_when_asked_for(play, jobs, failures, *, steps: str, requests: int) -> None:
     """`retry_unkeyed` repeats after no response. A rejection then proves nothing: it may be due to the first one."""
-    steps = [{**failures, "ok": jobs[name].response}[step] for step in steps.split()]
+    steps = [{**failures, "ok": jobs["preferences.create"].response}[step] for step in steps.split()]
 
-    played = await play(name, *steps, retry=ASKED)
+    played = await play("preferences.create", *steps, retry=ASKED)
 
     assert requests == len(played.requests)
     assert played.is_unknown()
@@ -209,9 +180,7 @@ async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> 
 
 
 LOCKED = [
-    Response(423),
     Response(423, {}, b'{"errors":[{"code":"order_busy"}]}'),
-    Response(409),
     Response(409, {}, b'{"errors":[{"code":"resource_locked"}]}'),
 ]
 
@@ -241,38 +210,8 @@ async def test_what_is_settled_is_settled_with_a_key_of_ones_own(make_client) ->
         assert (1, True) == (settled.value.attempts, settled.value.settled)
 
 
-@pytest.mark.parametrize("body", [b"<!doctype html><title>404 Not Found</title>", b"", b'{"message":"none"}', b"[]"])
-async def test_a_gateway_settles_nothing(play, failures, body: bytes) -> None:
-    """After a doubt, a rejection without a code of the platform may be a gateway's, which knows nothing of it."""
-    played = await play("orders.cancel", failures["reset"], Response(404, {}, body))
-
-    assert played.is_unknown()
-
-
-@pytest.mark.parametrize("body", [b'{"errors":[{"code":"order_not_found"}]}', b' {"error":"order_not_found"}'])
-async def test_the_platform_settles_a_doubt(play, failures, body: bytes) -> None:
-    """A rejection of the very same request, with the same key, says that it was rejected before as well."""
-    assert errors.NotFound is type((await play("orders.cancel", failures["reset"], Response(404, {}, body))).error)
-
-
-async def test_the_first_doubt_is_told(play, failures) -> None:
-    """An unknown outcome says what left it in doubt at first, and what happened in the end."""
-    played = await play("orders.create", failures["unsent"], failures["reset"], failures["503"])
-
-    assert ("connection reset", True) == (played.error.first_reason, "503" in played.error.reason)
-
-
-async def test_only_conflicts_count_as_conflicts(play, jobs, failures) -> None:
-    """Attempts that never left, or were rejected unprocessed, take nothing from the two waits for a conflict to end."""
-    steps = [failures[step] for step in ("unsent", "429", "429", "reset", "409")]
-
-    played = await play("orders.create", *steps, jobs["orders.create"].response, retry=RetryPolicy(attempts=10))
-
-    assert (6, None) == (len(played.requests), played.error)
-
-
 @pytest.mark.control("paymentsdk._call.verdicts.History.record", lambda self, failure, monotonic, timestamp: None)
-@pytest.mark.parametrize("then", ["unsent", "429", "401", "403", "409"])
+@pytest.mark.parametrize("then", ["unsent", "429"])
 async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
     """Once an attempt is in doubt, no later failure but a rejection of the very same request makes it definite."""
     played = await play("orders.refund", failures["reset"], failures[then])
@@ -281,7 +220,7 @@ async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
     assert {played.error.idempotency_key} == played.keys
 
 
-@pytest.mark.parametrize("name", [name for names in CLASSES.values() for name in names])
+@pytest.mark.parametrize("name", CLASSES.values())
 async def test_a_401_is_followed_by_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
     """With a token that can be refreshed, a 401 costs one refresh and one resend of the same request, with no pause."""
 

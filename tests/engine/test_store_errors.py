@@ -20,7 +20,7 @@ from tests.engine.issuer import START, SlowStore, Unsure, counted
 @pytest.mark.control(
     "paymentsdk._auth.refresh.RefreshingToken._came_after", lambda self, *_: False, raises=ReauthorizationRequired
 )
-@pytest.mark.parametrize(("expires_at", "generation"), [(None, 3), (START, 4)])
+@pytest.mark.parametrize(("expires_at", "generation"), [(START, 4)])
 async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at: float | None, generation: int) -> None:
     """A store that fails after it has saved does not make an old pair take the place of one that came after it.
 
@@ -78,7 +78,7 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
 
 
 @pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken._remember", lambda self, *pairs: None)
-@pytest.mark.parametrize("ends", [START - 9999, START + 60])
+@pytest.mark.parametrize("ends", [START + 60])
 async def test_a_pair_that_was_left_did_not_come_after(signed_in, issuer, ends: float) -> None:
     """While a new pair waits to be saved, an old one that the store had before is a left-over as ever.
 
@@ -120,7 +120,7 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
 
 @pytest.mark.parametrize(
     ("failures", "trouble", "requests", "saved"),
-    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0), (0, [SendFailed("refused", sent=False)] * 9, 4, 0)],
+    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0)],
 )
 async def test_what_gets_no_token_is_not_tried_again(
     make_client, issuer, *, failures: int, trouble: list[object], requests: int, saved: int

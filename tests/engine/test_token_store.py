@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,13 +21,12 @@ from paymentsdk import (
     TokenPair,
 )
 from tests.conftest import PATIENCE
-from tests.engine.issuer import ONCE, START
+from tests.engine.issuer import START
 
 # --- what other processes saved ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("saved_until", [None, START + 3600])
-@pytest.mark.parametrize("expires_at", [None, START + 300])
+@pytest.mark.parametrize(("expires_at", "saved_until"), [(None, None), (START + 300, START + 3600)])
 async def test_a_pair_that_another_process_saved_is_taken_over(
     signed_in, issuer, expires_at: float | None, saved_until: float | None
 ) -> None:
@@ -84,16 +82,6 @@ async def test_a_refreshed_pair_goes_to_a_file(make_client, issuer, path) -> Non
     assert "ORD1" == (await again.orders.get("ORD1")).id
     assert ["TG-refresh-1"] == issuer.refreshes
     assert structs.replace(issuer.pair(2, START + 3600), issued_at=START) == await FileTokenStore(path).load()
-
-
-@pytest.mark.parametrize("ended_at", [START - 1, START])
-async def test_a_pair_of_the_store_that_has_ended_is_refreshed(signed_in, issuer, ended_at: float) -> None:
-    """With no pair to begin with, the store's is taken; if it has ended, it is refreshed."""
-    store = MemoryTokenStore(issuer.pair(expires_at=ended_at))
-
-    await signed_in(store=store).orders.get("ORD1")
-
-    assert ["TG-refresh-1"] == issuer.refreshes
 
 
 @pytest.mark.parametrize(
@@ -174,18 +162,6 @@ async def test_processes_that_share_a_file_renew_one_after_the_other(
     assert 1 == requests
     assert ["ORD1"] * 3 == [order.id for order in orders]
     assert ["TG-refresh-1"] == issuer.refreshes
-
-
-async def test_a_refresh_that_fails_lets_the_next_one_try(make_client, issuer, path) -> None:
-    """Whatever comes of a refresh, the file is free again after it."""
-    issuer.trouble = [Response(429)]
-    auth = RefreshingToken(issuer.pair(expires_at=START - 1), store=FileTokenStore(path))
-    client = make_client(issuer, auth=auth, retry=ONCE)
-    with pytest.raises(RefreshFailed):
-        await client.orders.get("ORD1")
-
-    async with asyncio.timeout(PATIENCE):
-        await wait_for(FileTokenStore(path))
 
 
 async def test_a_file_in_a_folder_that_is_not_there(make_client, issuer, path) -> None:
@@ -303,61 +279,6 @@ async def test_the_lock_of_a_process_that_dies_is_gone_with_it(path, monkeypatch
         await worker.wait()
 
     assert waited
-
-
-async def test_a_lock_leaves_no_file_open(path) -> None:
-    """A process that renews for months does not run out of files."""
-
-    def lowest_free() -> int:
-        descriptor = os.dup(0)
-        os.close(descriptor)
-        return descriptor
-
-    free = lowest_free()
-    async with FileTokenStore(path).lock():
-        assert free < lowest_free()
-
-    assert free == lowest_free()
-
-
-@pytest.fixture
-def forked(path, monkeypatch):
-    """The file of the lock as a forked child has it open: by a descriptor of its own, but the same file."""
-    inherited = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", lambda *_: os.dup(inherited))
-        yield patch
-    os.close(inherited)
-
-
-def kept(lock: Callable[..., bool]) -> Callable[..., bool]:
-    """Leave it to the end of the process to unlock a file."""
-    return lambda handle, *, release=False: release or lock(handle)
-
-
-@pytest.mark.control("paymentsdk._auth.token_store._lock", around=kept, raises=TimeoutError)
-async def test_a_child_does_not_keep_the_lock(path, forked, patience) -> None:
-    """One that was forked in the middle of a refresh, and lives on, holds up nobody when that has ended."""
-    await wait_for(FileTokenStore(path))
-    forked.undo()
-
-    async with asyncio.timeout(patience):
-        await wait_for(FileTokenStore(path))
-
-
-async def test_the_file_is_locked_to_be_written(path, monkeypatch) -> None:
-    """Where a lock is one on the bytes of the file, as on NFS, nobody can lock what is open to be read."""
-    fcntl = pytest.importorskip("fcntl")
-    operations = []
-
-    def lock_bytes(handle: int, operation: int) -> None:
-        fcntl.lockf(handle, operation)
-        operations.append(operation)
-
-    monkeypatch.setattr(fcntl, "flock", lock_bytes)
-    await wait_for(FileTokenStore(path))
-
-    assert [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN] == operations
 
 
 async def test_no_other_process_can_hold_the_lock(path) -> None:

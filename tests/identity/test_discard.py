@@ -84,16 +84,6 @@ async def test_a_documented_error_response_discards_nothing(client_over):
     assert [] == transport.discarded
 
 
-async def test_an_error_response_to_a_read_discards_nothing(client_over):
-    """A read that fails has no effect that a shifted response could hide."""
-    transport = MemoryTransport([LIMITED])
-
-    with pytest.raises(RateLimited):
-        await client_over(transport, retry=ONCE).orders.get("ORD1")
-
-    assert [] == transport.discarded
-
-
 @pytest.mark.parametrize("transport", [Raising([FOREIGN]), Plain()], ids=["raises", "has no discard"])
 async def test_the_outcome_does_not_depend_on_discarding(client_over, transport):
     """A transport that cannot discard, or fails to, changes nothing of what is known about the write."""

@@ -19,7 +19,6 @@ FOREIGN: dict[str, object] = {
     "an order": {
         "id": "ORD7", "type": "qr", "external_reference": "shop-7", "total_amount": "7.00", "status": "created",
         "transactions": {"payments": [PAYMENT]}},
-    "an order without its reference": {"id": "ORD7", "total_amount": "7.00"},
     "a refund": {"id": "ORD7", "status": "refunded", "transactions": {
         "refunds": [{"id": "REF7", "transaction_id": "PAY7", "amount": "7.00"}]}},
     "a cancellation": {"id": "ORD7", "status": "canceled", "status_detail": "canceled"},
@@ -30,13 +29,10 @@ FOREIGN: dict[str, object] = {
                      "init_point": "https://pay.example.com/7", "collector_id": 77},
     "a customer": {"id": "c-7", "email": "bob@example.com"},
     "a plan": {"id": "plan-7", "status": "active", "reason": "Gym", "auto_recurring": {"frequency": 1}},
-    "an invoice": {"id": 7, "preapproval_id": "p-7", "status": "processed", "debit_date": "2026-01-31"},
     "a page of merchant orders": {"elements": [{"id": 7}], "next_offset": 0, "total": 1},
-    "a page of plans": {"paging": {"offset": 0, "limit": 10, "total": 0}, "results": []},
     "a token": {"access_token": "APP_USR-7", "token_type": "bearer", "refresh_token": "TG-7", "user_id": 7},
     "an error with an id": {"id": "err-7c", "status": 500, "message": "Internal error"},
     "an error": {"error": "bad_request", "message": "Bad Request", "status": 400, "cause": []},
-    "errors": {"errors": [{"code": "property_value", "message": "wrong"}]},
     "a page of HTML": b"<html>It works!</html>",
 }  # fmt: skip
 
@@ -60,22 +56,13 @@ async def test_no_foreign_response_is_taken_for_the_result_of_a_write(client_ove
     assert [] == believed
 
 
-@pytest.mark.parametrize("name", [name for name in WRITES if name != "release_reports.disable_schedule"])
-async def test_an_empty_object_is_no_result(client_over, name):
-    """A response without an id names nothing that was made."""
-    assert isinstance(await outcome(client_over, name, {}), OutcomeUnknown)
-
-
 #: Real and documented responses to these writes.
 REAL: list[tuple[str, object]] = [
     ("orders.create", {"id": "ORD1", "type": "qr", "external_reference": "shop-1", "total_amount": "24.90",
                        "transactions": {"payments": [{"id": "PAY1", "amount": "24.90"}]}, "client_token": "x"}),
     ("orders.create", {"id": "ORD1", "total_amount": "24.90", "status": "action_required", "client_token": "x"}),
     ("orders.create", {"id": "ORD1", "total_amount": 24.9, "external_reference": ""}),
-    ("orders.create", {"id": "ORD1", "total_amount": "24.9", "transactions": {"payments": [{}]}}),
-    ("orders.cancel", {"id": "ORD1", "status": "canceled", "capture_mode": "automatic"}),
     ("orders.cancel", {"id": "ORD1", "status": "cancelled", "transactions": {"payments": [PAYMENT]}}),
-    ("orders.cancel", {"id": "ORD1", "status": ""}),
     ("orders.cancel", {"id": "ORD1"}),
     ("orders.refund", {"id": "ORD1", "status": "processed", "status_detail": "partially_refunded", "transactions": {
         "refunds": [{"id": "REF1", "transaction_id": "PAY1", "reference_id": "1", "amount": "5.00"}]}}),
@@ -83,7 +70,6 @@ REAL: list[tuple[str, object]] = [
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [
         {"id": "REF0", "transaction_id": "PAY1", "amount": "2.00"},
         {"id": "REF1", "transaction_id": "PAY1", "amount": 5}]}}),
-    ("wallet_payments.create", {"id": "1", "payments": [{"id": 2, "transaction_amount": 24.90, "x": 1}], "x": {}}),
     ("wallet_payments.create", {"id": 1, "payments": [
         {"transaction_amount": 20}, {"transaction_amount": "4.90", "external_reference": "shop-1"}]}),
     ("wallet_payments.create", {"id": 1, "payments": [
@@ -108,16 +94,6 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
-@pytest.mark.parametrize(("name", "body"), REAL)
-async def test_amounts_are_compared_exactly_in_any_decimal_context(client_over, name, body):
-    """A program that rounds its own numbers to one digit is told of its payments as any other is."""
-    with localcontext(Context(prec=1, traps=[Inexact])):
-        result = await outcome(client_over, name, body)
-
-    assert not isinstance(result, OutcomeUnknown), result
-    assert not [anomaly for anomaly in result.anomalies if anomaly.path == "$" or "raised" in anomaly.reason]
-
-
 async def test_a_discount_is_taken_off_exactly_in_any_decimal_context(client_over):
     """The platform may repeat the amount with it or without."""
     charge = {"transaction_amount": 24.9, "discount": {"amount": 0.45, "code": "TEN"}}
@@ -129,7 +105,7 @@ async def test_a_discount_is_taken_off_exactly_in_any_decimal_context(client_ove
     assert (1, ()) == (result.value.id, result.anomalies)
 
 
-@pytest.mark.parametrize("ids", [["", ""], ["sku-1", ""], [None, ""]], ids=["none", "one", "half"])
+@pytest.mark.parametrize("ids", [["", ""], [None, ""]], ids=["none", "half"])
 async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, ids):
     """An empty text stands for unset, also where no item has been given an id."""
     items = [{"title": f"{place}. book", "quantity": 1, "unit_price": 24.9} for place in range(2)]
@@ -141,24 +117,6 @@ async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, 
 
     assert "77-a" == result.value.id
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
-
-
-@pytest.mark.parametrize("missing", ["quantity", "unit_price"])
-async def test_a_number_that_no_item_was_given_may_come_back(client_over, missing):
-    """The platform may say what it takes by default. The rest still tells a response to another request."""
-    item = {"title": "A book", "quantity": 1, "unit_price": 24.9}
-    request_item = {name: value for name, value in item.items() if name != missing}
-    transport = MemoryTransport(
-        [says({"id": "77-a", "items": [echoed]}) for echoed in (item, {**item, "title": "A lamp"})]
-    )
-    client = client_over(transport, retry=ONCE)
-
-    result = await write("preferences.create", items=[request_item])(client)
-
-    assert "77-a" == result.value.id
-    assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
-    with pytest.raises(OutcomeUnknown):
-        await write("preferences.create", items=[request_item])(client)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +151,17 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
     assert "$.frequency is not one of its fields" in more.reason
 
 
-@pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
 @pytest.mark.parametrize(
     "members",
     [
         b'"error":"bad_request","message":"opera\xe7\xe3o inv\xe1lida"',
-        b'"frequency":3,"name":"Jo\xe3o"',
         b'"frequency":1e400',
     ],
-    ids=["an error", "another resource", "a number"],
+    ids=["an error", "a number"],
 )
-async def test_an_unreadable_member_hides_no_other(client_over, name, members):
+async def test_an_unreadable_member_hides_no_other(client_over, members):
     """A text that is not UTF-8, or a number beyond all floats, is skipped: what stands beside it still tells."""
-    result = await outcome(client_over, name, b'{"id":"1",' + members + b"}")
+    result = await outcome(client_over, "orders.create", b'{"id":"1",' + members + b"}")
 
     assert isinstance(result, OutcomeUnknown)
 
@@ -239,29 +195,21 @@ async def test_a_reference_alone_does_not_tell_an_order_from_a_preference(client
     assert ["$"] == [anomaly.path for anomaly in bare.anomalies if anomaly.reason.startswith("unidentified response")]
 
 
-async def test_strict_does_not_believe_an_unidentified_response(client_over):
-    """With `strict`, an anomaly is no result."""
-    assert isinstance(await outcome(client_over, "orders.create", {"id": "ORD1"}, strict=True), OutcomeUnknown)
-
-
 #: Responses about something else in one member alone.
 OTHERS: list[tuple[str, object, str]] = [
     ("orders.create", {"id": "1", "external_reference": "shop-1", "total_amount": "24.91"}, "total_amount"),
     ("orders.create", {"id": "1", "external_reference": "shop-1",
                        "transactions": {"payments": [{"id": "P", "amount": "24.91"}]}}, "payments[].amount"),
     ("orders.create", {"id": "1", "external_reference": "shop-1", "total_amount": "NaN"}, "$.total_amount"),
-    ("orders.create", {"id": "1", "external_reference": "shop-1", "total_amount": "lots"}, "$.total_amount"),
     ("orders.create", {"id": "1", "external_reference": "shop-1",
                        "transactions": {"payments": [{"id": "P", "amount": "1e999"}]}}, "payments[0].amount"),
     ("orders.create", {"id": "1", "external_reference": {"a": 1}, "total_amount": "24.90"}, "external_reference"),
     ("orders.create", {"id": "1", "total_amount": "24.90", "transactions": "none"}, "$.transactions"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.91}]}, "transaction_amount"),
-    ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.91}, {}]}, "transaction_amount"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": "NaN"}]}, "transaction_amount"),
     ("wallet_payments.create", {"id": 1, "payments": [{"transaction_amount": 24.9, "external_reference": "b"}]},
      "external_reference"),
     ("preferences.create", {"id": "1", "items": [{"title": "A lamp", "quantity": 1, "unit_price": 24.9}]}, "title"),
-    ("preferences.create", {"id": "1", "items": [{"quantity": 2}]}, "quantity"),
     ("preferences.create", {"id": "1", "items": [{"unit_price": 25}]}, "unit_price"),
     ("preferences.create", {"id": "1", "items": [{"unit_price": 24.9}, {"unit_price": 1}]}, "unit_price"),
     ("preferences.create", {"id": "1", "items": [{"title": "A book", "unit_price": "?"}]}, "unit_price"),
@@ -274,7 +222,6 @@ OTHERS: list[tuple[str, object, str]] = [
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "transaction_id": "PAY2"}]}}, "refunds"),
     ("orders.refund", {"id": "ORD1", "transactions": {"refunds": [{"id": "R", "amount": "NaN"}]}}, "amount"),
     ("orders.cancel", {"id": "ORD1", "message": "locked"}, "fields of an error"),
-    ("customers.create", {"id": "1", "email": "ann@example.com", "status": 502}, "fields of an error"),
 ]  # fmt: skip
 
 
@@ -326,14 +273,3 @@ async def test_no_number_of_anomalies_hides_what_identifies_a_response(client_ov
         await write("preferences.create", items=items)(client)
 
     assert "$.external_reference" in str(raised.value)
-
-
-def test_beyond_the_hundred_one_that_cannot_be_compared_is_told():
-    """The report stays bounded, however many entries are malformed."""
-    item = {"title": "A book", "category_id": 5, "quantity": 1, "unit_price": 24.9}
-    items = [*[item] * 101, *[{**item, "unit_price": {"lost": 1}}] * 50]
-
-    _, anomalies = OPERATIONS["preferences.create"].decode(says({"id": "77-7", "items": items}).body)
-
-    assert "$.items[101].unit_price" == anomalies[-1].path
-    assert 102 == len(anomalies)

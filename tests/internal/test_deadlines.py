@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from paymentsdk import PaymentsClient, Response, Timeout
+from paymentsdk import Timeout
 from paymentsdk._call.deadline import Deadlines
 from paymentsdk._clock import SystemClock
-from paymentsdk.testing import FakeClock, MemoryTransport
+from paymentsdk.testing import FakeClock
 
 
 @pytest.fixture
@@ -64,12 +64,12 @@ async def test_deadlines_close_together_ring_together() -> None:
             await asyncio.Event().wait()
         ended.append(watch.uncancel())
 
-    tasks = [asyncio.create_task(work(number)) for number in range(1_000)]
+    tasks = [asyncio.create_task(work(number)) for number in range(100)]
     await asyncio.sleep(0)
     clock.advance(31)
     await asyncio.wait(tasks)
 
-    assert [True] * 1_000 == ended
+    assert [True] * 100 == ended
     assert clock.alarms < 10
 
 
@@ -88,96 +88,6 @@ async def test_a_watch_can_be_moved_both_ways(clock) -> None:
     watch.uncancel()
     with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
         await asyncio.sleep(0)
-
-
-async def test_a_deadline_that_is_put_off_holds_up_no_other(clock) -> None:
-    """The alarm goes on to ring for the nearest deadline, whatever becomes of those behind it."""
-    deadlines, watches = Deadlines(clock), []
-
-    async def work(seconds: float) -> None:
-        watches.append(deadlines.add(Timeout(seconds, attempt=None), 0.0))
-        with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-
-    tasks = [asyncio.create_task(work(seconds)) for seconds in (5, 6)]
-    await asyncio.sleep(0)
-    deadlines.reset(watches[1], 60)
-    clock.advance(5)
-
-    assert [True, False] == [watch.expired for watch in watches]
-    clock.advance(55)
-    await asyncio.wait(tasks)
-
-
-async def test_a_nearer_deadline_takes_over_the_alarm(clock) -> None:
-    """There is one alarm at a time: the one for a deadline behind is taken back."""
-    deadlines = Deadlines(clock)
-    watches = [deadlines.add(Timeout(seconds, attempt=None), 0.0) for seconds in (9, 7, 5)]
-
-    assert [5] == [when for when, _, alarm in clock._alarms if alarm.callback is not None]
-
-    for watch in watches:
-        deadlines.remove(watch)
-    deadlines.close()
-
-
-async def test_the_last_deadline_sets_no_alarm() -> None:
-    """Once nothing is watched any more, nothing is left to ring."""
-    clock = CountingClock()
-    deadlines = Deadlines(clock)
-
-    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
-    clock.advance(5)
-
-    assert watch.uncancel()
-    assert (1, None) == (clock.alarms, deadlines._timer)
-    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
-        await asyncio.sleep(0)
-
-
-async def test_a_released_watch_does_not_ring(clock) -> None:
-    """A call that is over is not cancelled, and neither is what its task does next."""
-    deadlines = Deadlines(clock)
-    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
-    deadlines.remove(watch)
-
-    clock.advance(10)
-
-    assert not watch.expired
-    assert 0 == asyncio.current_task().cancelling()
-
-
-def test_a_call_runs_inside_a_task() -> None:
-    """Outside a task there is nothing to cancel, and the error says so."""
-    with pytest.raises(RuntimeError, match="inside a task"):
-        asyncio.run(outside_a_task())
-
-
-async def outside_a_task() -> None:
-    """Set a watch from a callback of the loop."""
-    future = asyncio.get_running_loop().create_future()
-
-    def callback() -> None:
-        try:
-            Deadlines(FakeClock()).add(Timeout(1), 0.0)
-        except RuntimeError as error:
-            future.set_exception(error)
-
-    asyncio.get_running_loop().call_soon(callback)
-    await future
-
-
-async def test_closing_leaves_no_alarm(clock) -> None:
-    """A client that is closed when no call is under way leaves nothing on the loop to ring for it."""
-    transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
-    client = PaymentsClient("token", base_url="https://platform.test", transport=transport, clock=clock)
-    await client.orders.get("ORD1")
-    alarm = client._engine.runtime.deadlines._timer
-
-    await client.aclose()
-
-    assert alarm is not None
-    assert alarm.callback is None
 
 
 async def test_the_system_clock_rings_and_sleeps() -> None:

@@ -21,7 +21,6 @@ from paymentsdk.sandbox._feed import (
     redact_query,
     secrets_of,
 )
-from paymentsdk.sandbox._pages.snippets import curl
 from paymentsdk.sandbox._wire import structs_in
 
 MIB = 2**20
@@ -34,16 +33,10 @@ FORMS = [
     "token={}",
     "payer[token]={}",
     "payer%5Btoken%5D={}",
-    "payer.token={}",
-    "payer[0][access_token]={}",
-    "payer[token][]={}",
     "payer[token][value]={}",
     "client_secret[]={}",
-    "a=5&&Token={}",
-    "a=two words&token={}",
     'token="{}"&a=5',
     "a=5\ntoken={}",
-    "client%5Fsecret={}",
     "a=5&%74oken={}",
 ]
 
@@ -95,18 +88,6 @@ def test_what_an_operation_declares_a_credential_is_masked(kind):
     assert "a?assertion=***&b=c" == redact_query("a?assertion=SECRET&b=c", secrets)
 
 
-@pytest.mark.parametrize("body", [b"code 7: no such till", b"a b=c&code=7", b""], ids=str)
-def test_what_is_no_json_is_shown_where_it_asks_for_no_token(body):
-    """Only a request for a token is masked when nobody knows what is in it, and then where there is anything in it."""
-    assert body.decode() == redact_body(body, SECRETS, grant=False)
-    assert (body == b"") == (body.decode() == redact_body(body, SECRETS, grant=True))
-
-
-def test_bytes_that_are_no_text_are_shown_as_such():
-    """A body that cannot be read is rejected like any other, and noted like any other."""
-    assert "\ufffd" == redact_body(b"\xff", SECRETS, grant=False)
-
-
 @pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
 def test_a_long_body_is_masked_in_time(body):
     """The time grows as the body does: looked at over and over, one of this size would take hours, not seconds."""
@@ -123,15 +104,6 @@ def test_the_beginning_of_a_long_body_is_kept():
     lengths = [(len(request.body), len(request.response)) for request in feed.requests]
     assert [(4_096, 4_096), (16_384, 4_097), (16_385, 4_097)] == lengths
     assert ("x…", "y…") == (feed.requests[2].body[-2:], feed.requests[2].response[-2:])
-
-
-@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", lambda text: text)
-def test_a_method_is_no_command() -> None:
-    """A parser in Python takes any word for the method of a request."""
-    now = datetime(2026, 1, 31, tzinfo=UTC)
-    line = RequestLine(at=now, operation=None, method="`ID`&", path="/", status=405, tenant=1, request_id="req-1")
-
-    assert curl(line, "http://127.0.0.1:8787").startswith("curl -X '`ID`&' ")
 
 
 @pytest.mark.control("paymentsdk.sandbox._feed.MaskedRepr.__subclasses__", list)

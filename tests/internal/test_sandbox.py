@@ -9,12 +9,10 @@ from typing import get_args
 
 import pytest
 
-from paymentsdk import PaymentsClient
 from paymentsdk._contract.texts import texts
 from paymentsdk.sandbox import FaultRule, Sandbox, _control, _server
 from paymentsdk.sandbox._app import reset_connection
-from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect, EffectInfo
-from paymentsdk.sandbox._pages import views
+from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 
 
@@ -43,16 +41,6 @@ async def test_who_goes_away_amid_a_command_or_a_form_is_no_failure(sandbox, unt
 
     assert [] == caplog.records
     assert [] == sandbox.platform.store.find(SUBSCRIPTIONS, None)
-
-
-async def test_a_search_of_plans_reads_no_subscription(sandbox, monkeypatch):
-    """They are counted: a page takes as long with ten thousand of them."""
-    sandbox.buyer.subscribe()
-    async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        await client.plans.search().first()  # The first invoice is collected now, for which it is read.
-        monkeypatch.setattr(SUBSCRIPTIONS, "decode", lambda stored: pytest.fail("a subscription was read"))
-
-        assert 1 == (await client.plans.search().first()).subscribed
 
 
 async def closed_by_the_server(sandbox: Sandbox, patience: float, *requests: str) -> bool:
@@ -107,38 +95,6 @@ async def test_headers_that_are_never_sent_whole_are_closed(monkeypatch, patienc
     half = "POST /v1/orders HTTP/1.1\nHost: 127"
     async with Sandbox() as sandbox:
         assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
-
-
-async def test_a_slow_response_is_not_cut_by_the_timeout_of_headers(monkeypatch):
-    """It ends with the headers of the request, and begins again with those of the next."""
-    monkeypatch.setattr(_server, "_IDLE", 0.5)
-    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-        for _ in range(2):  # On one connection.
-            with sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0.7)):
-                assert sandbox.plan_id == (await client.plans.get(sandbox.plan_id)).id
-
-
-def test_every_effect_can_be_chosen() -> None:
-    """The form offers the faults that there are, in the words of the command line, and asks for what each takes."""
-    form = re.search(r'<select id="fault-effect".*?</select>', views.dashboard(), re.DOTALL)[0]
-    inputs = re.findall(r'<p data-for="([^"]*)">.*?<input id="[^"]*" name="(\w+)"', views.dashboard(), re.DOTALL)
-
-    assert {name: effect.words for name, effect in EFFECTS.items()} == dict(
-        re.findall(r'<option value="(\w+)"[^>]*>([^<]*)<', form)
-    )
-    takers = {member: [name for name, effect in EFFECTS.items() if member in effect.members] for _, member in inputs}
-    assert takers == {member: names.split() for names, member in inputs}
-    assert {member for effect in EFFECTS.values() for member in effect.members} == set(takers)
-
-
-def test_a_new_effect_can_be_chosen_with_no_change_of_the_page(monkeypatch) -> None:
-    """The table of effects is the one place that says its words, and what it takes."""
-    monkeypatch.setattr(views, "EFFECTS", {**EFFECTS, "stutter": EffectInfo("The response <stutters>", ("seconds",))})
-
-    page = views.dashboard.__wrapped__()
-
-    assert re.search(r'<option value="stutter"[^>]*>The response &lt;stutters&gt;</option>', page)
-    assert re.search(r'<p data-for="[^"]* stutter">\s*<label for="fault-seconds">', page)
 
 
 def test_every_effect_is_explained() -> None:

@@ -56,19 +56,6 @@ def test_no_pickle_takes_a_credential_along() -> None:
     assert copy.deepcopy(masked(ACCESS.encode())) == ACCESS.encode()
 
 
-def test_without_the_mixin_they_would() -> None:
-    """The control of the rule above: the same Struct without `MaskedRepr` prints its members."""
-    assert ACCESS in super(MaskedRepr, PAIR).__repr__()
-
-
-def test_hidden_texts_are_texts() -> None:
-    """A hidden text is equal to what it hides; what is not a string is not touched."""
-    assert Secret("abc") == "abc" == str(Secret("abc"))
-    assert type(str(Secret("abc"))) is str
-    assert "'***'" == repr(masked("abc"))
-    assert (None, 5) == (masked(None), masked(5))
-
-
 def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
     """What a store was handed has hidden texts in it, and its copy has them as well."""
     pair = TokenPair(access_token=masked(ACCESS), refresh_token=masked(REFRESH))
@@ -99,15 +86,6 @@ def test_credentials_are_found_at_any_depth() -> None:
     assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
 
 
-@pytest.mark.parametrize("body", [
-    Card(number="4000-1234"), {"card": Card(number="4000-1234")}, [({"a": [Card(number="4000-1234")]},)],
-    {"Token": "4000-1234"}, {"auth": {"client_secret": ["4000-1234"]}}, {"password": {"was": "4000-1234"}},
-])  # fmt: skip
-def test_credentials_are_found_wherever_they_stand(body):
-    """In Structs, dicts and lists, at any depth; in a dict by the name of the member."""
-    assert ["4000-1234"] == list(secrets_in(body))
-
-
 def test_what_is_no_credential_is_not_taken_for_one():
     """Negative control: other members of a dict are not masked in error messages."""
     assert [] == list(secrets_in({"title": "4000-1234", "code": "coupon", "token_type": "bearer"}))
@@ -121,13 +99,6 @@ def test_a_short_credential_is_masked_as_a_word(text, masked):
     assert masked == scrub(text.encode(), ["x9y8"]).decode()
 
 
-def test_a_short_number_leaves_json_readable():
-    """A credential such as 1234 is masked in texts, and a number that equals it stays."""
-    assert b'{"status":1234,"a":[1234, 1234],"b":"***"}' == scrub(
-        b'{"status":1234,"a":[1234, 1234],"b":"1234"}', ["1234"]
-    )
-
-
 @pytest.mark.parametrize("secret", ["APP-Secret-1", "x9Y8"])
 def test_upper_and_lower_case_are_the_same(secret):
     """A gateway may write all headers of a request in one case: who reads that still has most of the credential."""
@@ -135,13 +106,8 @@ def test_upper_and_lower_case_are_the_same(secret):
         assert b'{"got":"Bearer ***"}' == scrub(f'{{"got":"Bearer {written}"}}'.encode(), [secret])
 
 
-def test_the_shortest_values_are_not_masked():
-    """Three characters stand in every text."""
-    assert b"the code is abc" == scrub(b"the code is abc", ["abc"])
-
-
 @pytest.mark.control("paymentsdk._secrets._forms", lambda secret: {secret.encode()})
-@pytest.mark.parametrize("before", ["", "a", "ab", "Bearer ", "client-7:"])
+@pytest.mark.parametrize("before", ["a", "Bearer "])
 @pytest.mark.parametrize("secret", ["APP/se+cret=0-42", "\u00e9t\u00e9-canary-0003"])
 def test_a_credential_is_found_in_other_forms(secret: str, before: str) -> None:
     """A gateway may repeat what it was sent as it stands in a URL, or as base64 of it and of what stood before it."""
@@ -155,8 +121,3 @@ def test_a_credential_is_found_in_other_forms(secret: str, before: str) -> None:
         assert (len(before) * 8 + 7) // 6 >= len(begin) - 1
         assert base64.b64encode(text).endswith(end)
         assert len(b" and more") * 8 // 6 + 3 >= len(end)
-
-
-def test_a_number_in_json_is_no_base64() -> None:
-    """Negative control: a short credential is looked for as it is alone, since its base64 may stand anywhere."""
-    assert b"eDlZOA== %78" == scrub(b"eDlZOA== %78", ["x9Y8"])

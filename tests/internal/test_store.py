@@ -7,15 +7,12 @@ import sqlite3
 import threading
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import product
-from random import Random
 
 import pytest
 from msgspec import Struct
 
-from paymentsdk.sandbox._clock import Ids
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, Documents, MerchantOrderRecord, Table
-from paymentsdk.sandbox._store import Due, SavedResponse, Store
+from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, Table
+from paymentsdk.sandbox._store import Store
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -61,15 +58,6 @@ def test_a_page_does_not_cost_more_with_every_document(order):
     flat = [steps(2_000, colour) < 2 * steps(200, colour) for colour in ("rare", "common")]
 
     assert (order == "at") == all(flat)
-
-
-def test_merchant_orders_are_indexed_as_they_are_sorted():
-    """Every column of theirs leads to a page in the order of their dates."""
-    indexes = [line for line in MERCHANT_ORDERS.create.split(";") if "INDEX" in line and "_tenant ON" not in line]
-
-    assert len(MERCHANT_ORDERS.columns) == len(indexes)
-    assert len(indexes) - 2 == len([line for line in indexes if "date_created, seq)" in line])
-    assert 1 == len([line for line in indexes if "(tenant, date_created, seq, last_updated)" in line])
 
 
 DATED = [("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
@@ -118,105 +106,6 @@ def test_a_count_is_of_what_there_is():
     assert [0, 1, 1, 2, 1, 2, 1] == counts
 
 
-def test_a_count_follows_what_is_removed(store):
-    """Of that seller alone, and of all; what was not there is not counted."""
-    tills = store.prepare(Documents("tills", Thing, key=lambda document: document.name))
-    store.put(tills, 1, Thing("a"))
-    store.put(tills, 2, Thing("a"))
-    before = [store.count(tills, tenant) for tenant in (1, 2, None)]
-    removed = [store.remove(tills, "a", 1), store.remove(tills, "a", 1)]
-
-    assert [1, 1, 2] == before
-    assert [True, False] == removed
-    assert [0, 1, 1] == [store.count(tills, tenant) for tenant in (1, 2, None)]
-
-
-class Dated(Struct, frozen=True):
-    name: str
-    colour: str
-    at: datetime | None
-    seen: datetime | None
-
-
-def dates_table() -> Table[Dated]:
-    """A table of documents with two dates."""
-    return Table(
-        "dates",
-        Dated,
-        key=lambda document: document.name,
-        columns={
-            "colour": lambda document: document.colour,
-            "at": lambda document: document.at,
-            "seen": lambda document: document.seen,
-        },
-        dates=("at", "seen"),
-    )
-
-
-#: Periods before, over and after the moving bound. Rows lie on the hours.
-PERIODS = (
-    [("at", ">=", NOW + timedelta(hours=1)), ("at", "<=", NOW + timedelta(hours=2))],
-    [("at", ">", NOW + timedelta(hours=1)), ("at", "<", NOW + timedelta(hours=2))],
-    [("at", ">", NOW + timedelta(hours=3)), ("at", "<=", NOW + timedelta(hours=40))],
-    [("seen", ">=", NOW + timedelta(hours=9)), ("seen", "<=", NOW + timedelta(hours=9))],
-    [("seen", "<", NOW + timedelta(hours=33)), ("colour", "=", "red")],
-    [("at", "<", NOW + timedelta(hours=33)), ("at", ">=", NOW + timedelta(hours=44))],
-    [("at", ">", NOW), ("seen", "<", NOW + timedelta(hours=30))],
-    [],
-)
-
-
-def written(chance: Random, store: Store, table: Table[Dated], rows: int) -> None:
-    """Write, move, hide and bring back rows of two sellers; some transactions are undone, and a snapshot comes back."""
-    for step in range(rows):
-        at = NOW + timedelta(hours=chance.randrange(50))
-        hidden = chance.random() < 0.1
-        seller, name = chance.choice([1, 1, 2]), chance.randrange(rows // 3)
-        dates = (None, None) if hidden else (at, at + timedelta(hours=chance.choice([0, 0, 7])))
-        with suppress(KeyError), store.transaction():
-            store.put(table, seller, Dated(f"{seller}-{name}", chance.choice(["red", "green"]), *dates))
-            if chance.random() < 0.1:
-                raise KeyError
-        if step == 200:
-            earlier = store.copy()
-            written(chance, store, table, 30)
-            store.restore(earlier)
-            earlier.close()
-
-
-def test_a_search_by_dates_counts_and_finds_what_is_there():
-    """Each search by dates, of a seller or of all, has the rows and the number that a look at each row gives."""
-    table, chance, wrong, numbers = dates_table(), Random(9), [], set()
-    store = Store([table])
-    written(chance, store, table, 300)
-    for conditions in PERIODS:
-        for hours, tenant, descending in product((-1, 12), (1, None), (False, True)):
-            every = [*conditions, ("at", ">=", NOW + timedelta(hours=hours))]
-            options = {"order": chance.choice(["at", "seen"]), "descending": descending}
-            rows = store.find(table, tenant, every, **options)
-            number = store.count(table, tenant, every)
-            numbers.add(number)
-            for offset in {0, 1, 3, number // 2, number - 1, number, number + 1}:
-                page = store.find(table, tenant, every, limit=7, offset=offset, **options)
-                wrong += [(conditions, options)] if (len(rows), rows[offset:][:7]) != (number, page) else []
-
-    store.close()
-    assert [] == wrong[:3]
-    assert len(numbers) > 10
-
-
-def test_a_key_is_found_without_a_look_at_the_others(store):
-    """However many keys a seller has used in a day."""
-    saved, begin, steps = SavedResponse("print", b"{}"), NOW - timedelta(days=1), []
-    with store.transaction():
-        for number in range(1_000):
-            store.save_response(1, str(number), saved, at=NOW, forgotten=begin)
-    store._connection.set_progress_handler(lambda: steps.append(1), 1)
-
-    assert saved == store.saved_response(1, "500", after=begin)
-    assert len(steps) < 100
-
-
 def test_documents_are_found_and_sorted(store):
     """By columns, moments included; equal ones in the order of their making; nothing is found by an unknown column."""
     for number, colour in enumerate("bab"):
@@ -257,61 +146,6 @@ def test_a_transaction_is_all_or_nothing(store):
     assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), calls)
 
 
-def test_a_transaction_inside_another_is_a_part_of_it(store):
-    """It is kept or lost with the outer one."""
-
-    def fail() -> None:
-        with store.transaction():
-            with store.transaction():
-                store.put(THINGS, 1, Thing("a"))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-
-    assert None is store.get(THINGS, "a")
-
-
-def test_a_transaction_that_cannot_begin_leaves_none_behind(store):
-    """What comes after it is whole or nothing again."""
-
-    def fail() -> None:
-        with store.transaction():
-            store.put(THINGS, 1, Thing("a"))
-            raise ZeroDivisionError
-
-    store._connection.execute("BEGIN")
-    with pytest.raises(sqlite3.OperationalError):
-        fail()
-    store._connection.execute("ROLLBACK")
-    with pytest.raises(ZeroDivisionError):
-        fail()
-
-    assert None is store.get(THINGS, "a")
-
-
-def test_a_commit_that_fails_leaves_nothing_behind(store):
-    """As on a full disk: what was written in it is not counted, and what comes after it is whole or nothing again."""
-    connection = store._connection
-    reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
-    connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
-
-    def fail() -> None:
-        with store.transaction():
-            store.put(THINGS, 1, Thing("a"))
-            connection.execute("INSERT INTO parts VALUES ('of nothing')")
-
-    counts = [store.count(THINGS, 1)]
-    with pytest.raises(sqlite3.IntegrityError):
-        fail()
-    counts.append(store.count(THINGS, 1))
-    with store.transaction():
-        store.put(THINGS, 1, Thing("b"))
-    counts.append(store.count(THINGS, 1))
-
-    assert [0, 0, 1] == counts
-
-
 def test_lines_of_the_ledger_are_never_changed(store):
     """The database itself rejects."""
     store.append(1, b"{}")
@@ -319,56 +153,6 @@ def test_lines_of_the_ledger_are_never_changed(store):
     for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
         with pytest.raises(sqlite3.IntegrityError, match="append only"):
             store._connection.execute(statement)
-
-
-def test_what_is_due_comes_in_time_order(store):
-    """Up to a moment; each once; those of one moment in the order of their making."""
-    for kind, hours in (("c", 2), ("a", 1), ("b", 1), ("d", 3)):
-        store.schedule(Due(at=NOW + timedelta(hours=hours), kind=kind, tenant=1, id="x"))
-    happened = []
-    while due := store.take_due(NOW + timedelta(hours=2)):
-        happened.append(due)
-
-    assert "abc" == "".join(due.kind for due in happened)
-    assert NOW + timedelta(hours=1) == happened[0].at
-
-
-def test_threads_take_turns(store):
-    """Transactions of different threads do not run into each other."""
-
-    def work(name: str) -> None:
-        for number in range(100):
-            with store.transaction():
-                store.put(THINGS, 1, Thing(f"{name}{number}"))
-                store.append(1, b"{}")
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert 400 == store.count(THINGS, 1) == len(store.ledger())
-
-
-def test_identifiers_sort_by_time():
-    """26 characters of Crockford's alphabet after the prefix; later is greater."""
-    ids = Ids(1)
-    early, late = ids.sortable("ORD", NOW), ids.sortable("ORD", NOW + timedelta(milliseconds=1))
-
-    assert 29 == len(early)
-    assert early < late
-    assert not set(early[3:]) & set("ILOUabc")
-
-
-def test_other_identifiers_have_their_lengths():
-    """Digits, hexadecimal digits, a UUID."""
-    ids = Ids(1)
-
-    assert all(10**8 <= ids.number(9) < 10**9 for _ in range(100))
-    assert {24} == {len(ids.token(24)) for _ in range(100)}
-    assert "4" == ids.uuid()[14]
-    assert Ids(1).token() == Ids(1).token() != Ids(2).token()
 
 
 def test_the_store_is_not_read_amid_the_transaction_of_another_thread():

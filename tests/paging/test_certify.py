@@ -83,15 +83,12 @@ async def test_a_walk_that_saw_every_row_ends() -> None:
     ("rows", "reason"),
     [
         (Rows(([1, 2], 4), ([2, 3], 4), ([], 4)), "3 of 4 rows were seen: as many rows"),
-        (Rows(([1, 2], 3), ([], 3)), "as many rows as the total says were never seen"),
-        (Rows(([1, 2], 4), ([1, 2], 4)), "2 of 4 rows were seen: as many rows"),
         (Rows(*[([1, 2], 3), ([3], 4)] * 9), "as many rows as the total says were never seen"),
         (Rows(([1, None], 2)), "as many rows as the total says were never seen"),
         (Rows(([1, 2], None), ([], None)), "no total"),
         (Rows(([1, 2], 1_000)), "no total from 1000 on is believed: search a smaller window"),
         (Rows(([1, 2], 4), ([3, 4], 4), now=BEGIN + timedelta(days=1, minutes=14)), "rows can still join"),
         (Rows(([1, 2], 4), ([3, 4], 4), now=None), "rows can still join"),
-        (Rows(([1, "1"], 2)), "as many rows as the total says were never seen"),
         # Row 3 has vanished, and row 5 has joined: the filter shows all of its hour.
         (
             Rows(([1, 2], 4), ([4, 5], 4), dates={5: LATER.isoformat()}),
@@ -99,8 +96,6 @@ async def test_a_walk_that_saw_every_row_ends() -> None:
         ),
         # Or row 5 has no date, and may have been made just now.
         (Rows(([1, 2], 4), ([4, 5], 4), dates={5: None}), "a row has no date"),
-        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: "0001-01-01T00:00:00.000+00:00"}), "a row has no date"),
-        (Rows(([1, 2], 4), ([4, 5], 4), dates={5: "soon"}), "a row has no date"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -141,7 +136,7 @@ async def test_a_single_page_is_certified_while_rows_can_join() -> None:
     assert [1, 2] == [row.id for row in await certified(rows).collect()]
 
 
-@pytest.mark.parametrize("most", [1_000, 1_500])
+@pytest.mark.parametrize("most", [1_000])
 async def test_a_single_page_with_a_total_that_is_not_believed(most: int) -> None:
     """A platform that stops counting at 1,000, and gives as many rows on a page, does not say that these are all."""
     with pytest.raises(Incomplete, match="no total from 1000 on is believed"):
@@ -154,9 +149,7 @@ async def test_a_single_page_with_a_total_that_is_not_believed(most: int) -> Non
     ("filters", "path"),
     [
         ({"status": "closed"}, "$query.status"),
-        ({"payer_id": 7}, "$query.payer_id"),
         ({"last_updated_from": BEGIN}, "$query.last_updated_from"),
-        ({"items": "item-1"}, "$query.items"),
         ({"date_created_to": None}, "$query.date_created_to"),
         ({"start": 10}, "start"),
     ],
@@ -168,22 +161,6 @@ def test_what_can_change_is_rejected(filters: dict, path: str) -> None:
         certified(Rows(), **filters)
 
     assert path == caught.value.path
-
-
-async def test_what_cannot_change_is_taken() -> None:
-    """Filters that a row has for life leave the proof as it is."""
-    filters = {"external_reference": "table-7", "application_id": 1, "site_id": "X"}
-
-    walk = certified(Rows(([1, 2], 2)), **filters, marketplace="NONE", preference_id="p")
-
-    assert [1, 2] == [row.id for row in await walk.collect()]
-
-
-class Dated(Struct):
-    """A row of one's own that says when it was made, or not."""
-
-    id: int
-    date_created: datetime | None = None
 
 
 class Undated(Struct):
@@ -199,13 +176,6 @@ class AsText(Struct):
     date_created: str | None = None
 
 
-class Renamed(Struct, rename="camel"):
-    """One whose date is looked for under another name than it has."""
-
-    id: int
-    date_created: datetime | None = None
-
-
 R = TypeVar("R")
 
 
@@ -217,7 +187,7 @@ class Some(Struct, Generic[R]):
     next_offset: int | None = None
 
 
-@pytest.mark.parametrize("row", [Undated, AsText, Renamed])
+@pytest.mark.parametrize("row", [Undated, AsText])
 async def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
     """Else a row that is younger than its window, so that others could join, would not be seen."""
     rows = Rows(([1, 2], 4), ([3, 4], 4))
@@ -228,19 +198,7 @@ async def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
         await Pager(client, search, certify=True, **WINDOW).collect()
 
 
-@pytest.mark.parametrize("later", [LATER, LATER.replace(tzinfo=None)], ids=["with an offset", "without"])
-async def test_rows_of_ones_own_that_are_too_young_certify_nothing(later: datetime) -> None:
-    """Their date counts as that of any others; one without an offset is in UTC."""
-    rows = Rows(([1, 2], 4), ([4, 5], 4), dates={5: later.isoformat()})
-    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
-    search = OPERATIONS["merchant_orders.search"].returning(Some[Dated])
-
-    with pytest.raises(Incomplete, match="which was not asked for"):
-        await Pager(client, search, certify=True, **WINDOW).collect()
-
-
-@pytest.mark.parametrize("hours", [(0, 9), (31, 40), (22, 32)], ids=str)
-@pytest.mark.parametrize("pages", [1, 2])
+@pytest.mark.parametrize(("hours", "pages"), [((0, 9), 1), ((31, 40), 2), ((22, 32), 2)], ids=str)
 async def test_rows_of_another_time_certify_nothing(hours: tuple[int, int], pages: int) -> None:
     """Hours 20 to 30 were asked for: a response to another query has as many rows as its total says, too."""
     dates = {hour: (BEGIN + timedelta(hours=hour)).isoformat() for hour in range(*hours)}
@@ -265,20 +223,15 @@ async def test_rows_of_the_first_and_the_last_millisecond_are_certified() -> Non
     assert 2 == len(await certified(rows, date_created_from=BEGIN + timedelta(microseconds=999)).collect())
 
 
-@pytest.mark.parametrize("row", [None, Dated], ids=["of the platform", "of one's own"])
-@pytest.mark.parametrize("pages", [(([1, 2], 2),), (([1], 2), ([2], 2))], ids=["one page", "two pages"])
-async def test_dates_without_a_zone_may_be_of_any(row: type | None, pages: tuple) -> None:
+async def test_dates_without_a_zone_may_be_of_any() -> None:
     """They are read as UTC: up to 14 hours before or after a window they contradict nothing, and beyond it they do."""
 
     async def walk(hours: int) -> int:
         begin = BEGIN - timedelta(hours=hours)
         dates = {1: f"{begin:%Y-%m-%dT%X}", 2: f"{WINDOW['date_created_to'] + timedelta(hours=hours):%Y-%m-%dT%X}"}
-        transport = MemoryTransport(Rows(*pages, dates=dates))
+        transport = MemoryTransport(Rows(([1], 2), ([2], 2), dates=dates))
         client = PaymentsClient("t", base_url="https://x", transport=transport, clock=FakeClock())
-        search = OPERATIONS["merchant_orders.search"]
-        return len(
-            await Pager(client, search.returning(Some[row]) if row else search, certify=True, **WINDOW).collect()
-        )
+        return len(await client.merchant_orders.search(certify=True, **WINDOW).collect())
 
     assert 2 == await walk(14)
     with pytest.raises(Incomplete, match="which was not asked for"):
@@ -315,8 +268,7 @@ async def test_searches_without_a_window_are_certified_as_one_page(noun: str) ->
         await walk(Rows((["1", "2"], 4), (["3", "4"], 4)))
 
 
-@pytest.mark.parametrize("cap", CAPS[:4])
-@pytest.mark.parametrize("prefetch", [1, 4])
+@pytest.mark.parametrize(("cap", "prefetch"), [(CAPS[0], 4), *((cap, 1) for cap in CAPS[1:4])])
 async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefetch: int) -> None:
     """A walk over rows that drift has every row that stayed, or raises; without a certificate, many are short."""
     end = NOW - 3_600_000
@@ -334,8 +286,8 @@ async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefet
                 return None
         return len(survivors(before, platform) - {row.id for row in rows})
 
-    proved = [await lost(seed, certify=True) for seed in range(30)]
+    proved = [await lost(seed, certify=True) for seed in range(12)]
     assert {0, None} >= set(proved)
     assert cap != "none" or 0 in proved
     # Control.
-    assert any([await lost(seed, certify=False) for seed in range(30)])
+    assert any([await lost(seed, certify=False) for seed in range(12)])

@@ -125,11 +125,7 @@ class Server:
     ("fields", "words"),
     [
         ({"total": "total", "page": "page", "cursor": "after", "next_cursor": "next"}, "two of an offset"),
-        ({"total": "total", "page": "page", "next_offset": "total"}, "two of an offset"),
-        ({"total": "total", "offset": "total", "cursor": "after", "next_cursor": "next"}, "two of an offset"),
         ({"total": "total", "cursor": "after"}, "needs both of cursor"),
-        ({"total": "total", "next_cursor": "next"}, "needs both of cursor"),
-        ({"page": "page"}, "unless the search is walked by cursor"),
         ({}, "unless the search is walked by cursor"),
         ({"total": "total", "page": "page", "created_until": "date_to"}, "needs a search by offset"),
         ({"cursor": "after", "next_cursor": "next", "immutable": frozenset({"color"})}, "needs a search by offset"),
@@ -145,7 +141,6 @@ def test_a_shape_that_cannot_be_walked_is_rejected(fields: dict[str, object], wo
     ("query", "changes", "words"),
     [
         (Numbers, {"page": "number"}, "'number', which `query` does not have"),
-        (Numbers, {"size": "page_size"}, "'page_size', which `query` does not have"),
         (Both, {}, "names another position than the filter offset"),
         (Numbers, {"page": None, "cursor": "after", "next_cursor": "next"}, "'after', which `query` does not have"),
         (Cursors, {"page": None, "cursor": "after", "next_cursor": "nxt", "size": "size"}, "nxt"),
@@ -161,13 +156,9 @@ def test_a_filter_or_field_that_does_not_exist_is_rejected(query: type, changes:
     ("operation", "options", "words"),
     [
         (BY_NUMBER, {"start": 0}, "start"),
-        (BY_NUMBER, {"start": 2, "page_size": None}, "page_size"),
         (BY_NUMBER, {"overlap": 1}, "overlap"),
         (BY_NUMBER, {"page": 2}, "use start"),
-        (BY_NUMBER, {"per_page": 2}, "use page_size"),
-        (BY_NUMBER, {"certify": True, "start": 2}, "start"),
         (BY_CURSOR, {"start": 1}, "start"),
-        (BY_CURSOR, {"overlap": 1}, "overlap"),
         (BY_CURSOR, {"after": "3"}, "after"),
         (BY_CURSOR, {"certify": True}, "by cursor"),
     ],
@@ -250,14 +241,6 @@ async def test_a_total_that_is_too_low_ends_no_walk(total: int) -> None:
     assert list(range(1, 10)) == await server.ids()
 
 
-async def test_rows_that_appear_are_no_loss() -> None:
-    """A row that was not there when the walk began does not have to come."""
-    server = Server(9)
-    server.before = lambda count: server.rows.insert(0, 100) if count == 2 else None
-
-    assert set(range(1, 10)) == set(await server.ids())
-
-
 async def test_a_platform_that_ignores_the_number_is_noticed() -> None:
     """It sends the first page for ever."""
     server = Server(9)
@@ -307,7 +290,7 @@ def changes(random: Random, server: Server, *, vanish: bool) -> Callable[[int], 
 async def test_rows_that_stay_come_or_the_walk_raises(operation: Operation[None, RowPage], vanish: bool) -> None:
     """Whatever vanishes or appears in front, whatever the platform's page size."""
     whole = 0
-    for seed in range(200):
+    for seed in range(60):
         random = Random(seed)
         server = Server(random.randrange(30), random.randrange(1, 6))
         server.before = changes(random, server, vanish=vanish)
@@ -318,7 +301,7 @@ async def test_rows_that_stay_come_or_the_walk_raises(operation: Operation[None,
             continue
         whole += 1
         assert there & set(server.rows) <= set(ids), seed
-    assert whole > 100
+    assert whole > 30
 
 
 # --- by cursor --------------------------------------------------------------------------------------------------------
@@ -331,21 +314,6 @@ async def test_each_page_gives_the_cursor_of_the_next() -> None:
 
     assert list(range(1, 9)) == await server.ids(BY_CURSOR, page_size=50, prefetch=4)
     assert [{"size": "50"}, *({"after": after, "size": "50"} for after in ("3", "03", "6"))] == server.requests
-
-
-@pytest.mark.parametrize("end", [None, ""])
-async def test_a_page_without_a_cursor_is_the_end(end: str | None) -> None:
-    """Its rows come, and so it is without a total."""
-    server = Server(3, total=False)
-    server.change = lambda _, page: {**page, "next": end}
-
-    assert [1, 2, 3] == await server.ids(BY_CURSOR)
-
-
-async def test_a_cursor_search_needs_no_total() -> None:
-    """Nor a field for it."""
-    shape = PageShape(items="rows", cursor="after", next_cursor="next", size="size")
-    assert [1, 2, 3, 4] == await Server(4).ids(dataclasses.replace(BY_CURSOR, page=shape))
 
 
 def circle() -> Iterator[str]:
@@ -374,7 +342,7 @@ async def test_a_walk_by_cursor_that_ends_too_early_is_noticed() -> None:
     assert list(range(1, 10)) == await server.ids(BY_CURSOR, start=caught.value.resume_point)
 
 
-@pytest.mark.parametrize("cursor", [["3"], {"after": "3"}])
+@pytest.mark.parametrize("cursor", [["3"]])
 async def test_a_cursor_that_cannot_be_read_is_not_the_end(cursor: object) -> None:
     """Rows follow, and without a total nothing else would tell."""
     server = Server(9, total=False)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.instrumentation.aiohttp_client import AioHttpClientInstrumentor, create_trace_config
+from opentelemetry.instrumentation.aiohttp_client import AioHttpClientInstrumentor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -227,31 +227,6 @@ async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
     assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(budgets)
 
 
-async def test_budgets_of_sellers_are_separate(exported: Exported) -> None:
-    """Without a label for the account, a seller whose budget is whole says nothing of one whose budget is not."""
-    transport = MemoryTransport(lambda request: ORDER)
-    accounts = dict.fromkeys(("shop-1", "shop-2"), TOKEN)
-    client = make(exported.observer(), transport, access_token=None, accounts=accounts, retry=RetryPolicy(attempts=2))
-    transport.replies(503, 503)
-    with pytest.raises(PaymentsError):
-        await client.account("shop-1").orders.get("ORD1")
-
-    await client.account("shop-2").orders.get("ORD1")
-
-    assert [0.99] == [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
-
-
-async def test_metrics_can_be_labelled_with_accounts(exported: Exported) -> None:
-    """A program with few sellers sees each."""
-    observer = exported.observer(label_accounts=True)
-    client = make(observer, MemoryTransport(lambda request: ORDER), access_token=None, accounts={"shop-1": TOKEN})
-
-    await client.account("shop-1").orders.get("ORD1")
-
-    points = exported.metrics()["paymentsdk.call.duration"]
-    assert ["shop-1"] == [point.labels["paymentsdk.account"] for point in points]
-
-
 async def test_token_refreshes_are_counted(exported: Exported) -> None:
     """And shown as calls of their own, below the call that begins them."""
     body = b'{"access_token":"APP_USR-new-77","refresh_token":"TG-1","expires_in":15552000}'
@@ -355,18 +330,6 @@ async def test_apm_tools_see_the_requests_of_the_default_transport(exported: Exp
     assert attempts == {span.parent.span_id for span in spans}
 
 
-async def test_a_trace_config_sees_the_requests(exported: Exported) -> None:
-    """Without instrumenting all of aiohttp: `trace_configs` of the transport."""
-    transport = AiohttpTransport(trace_configs=[create_trace_config(tracer_provider=exported.tracers)])
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, transport=transport) as client,
-    ):
-        await client.merchant_orders.search().first()
-
-    assert ["GET"] == [span.name for span in exported.spans]
-
-
 async def test_no_secret_is_exported(exported: Exported) -> None:
     """Neither the token, nor a query, nor a body, whatever the platform sends."""
     body = b'{"error":"bad_request","message":"no %s here"}' % TOKEN.encode()
@@ -387,11 +350,3 @@ def test_without_the_extra_the_error_names_it() -> None:
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert "install the extra `otel`: pip install '<path or URL of paymentsdk>[otel]'" in process.stderr
-
-
-def test_the_sdk_is_not_needed() -> None:
-    """The API alone is imported: a program without an exporter pays for nothing else."""
-    program = "import sys, paymentsdk.telemetry; print([n for n in sys.modules if n.startswith('opentelemetry.sdk')])"
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert "[]" == process.stdout.strip()
