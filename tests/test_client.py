@@ -147,16 +147,6 @@ async def test_a_client_from_the_environment(environment) -> None:
     )
 
 
-async def test_only_the_address_is_needed(environment) -> None:
-    """Without a token, the client can obtain one. An empty variable counts as missing."""
-    environment(**{**dict.fromkeys(VARIABLES, ""), "PAYMENTSDK_BASE_URL": "https://x"})
-
-    sdk = PaymentsClient.from_env(transport=MemoryTransport())
-
-    with pytest.raises(RequestInvalid, match="access_token"):
-        await sdk.orders.get("ORD1")
-
-
 @pytest.mark.parametrize(
     ("variables", "path"),
     [
@@ -344,15 +334,6 @@ async def test_a_closed_client_says_so(manner: str) -> None:
             await closed.orders.get("ORD1")
     assert transport_of(sdk).closed
     assert "<PaymentsClient https://x (closed)>" == repr(sdk)
-
-
-async def test_closing_a_copy_closes_nothing() -> None:
-    """The connections belong to the client that opened them."""
-    async with client() as sdk:
-        async with sdk.with_options(access_token="other") as copy:
-            await copy.orders.get("ORD1")
-
-        assert "ORD1" == (await sdk.orders.get("ORD1")).id
 
 
 def test_a_client_is_closed_on_its_own_loop() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from inspect import isawaitable
@@ -19,7 +19,6 @@ import pytest
 
 from paymentsdk import (
     OPERATIONS,
-    FlowControl,
     PaymentsClient,
     Request,
     RequestInvalid,
@@ -28,10 +27,9 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.reconcile import Book, reconcile, walk
+from paymentsdk.reconcile import Book, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 NOW = datetime(2026, 11, 22, 9, 30, 0, 125_000, UTC)
@@ -125,12 +123,6 @@ class Mixed(str, Enum):  # noqa: UP042 - that is what is tried
     TABLE = "table-7"
 
 
-class Day(date):
-    """A day with a different text."""
-
-    isoformat = __str__ = __format__ = strange
-
-
 DAY = timedelta(days=1)
 TOKEN = "TEST-1-112412-x-111"
 #: The values for a door: a plain value, and subclasses with the same meaning.
@@ -138,7 +130,6 @@ MOMENTS = NOW, [Moment(*NOW.timetuple()[:6], NOW.microsecond, UTC)]
 SOON = NOW + DAY / 24
 LATER = SOON, [Moment(*SOON.timetuple()[:6], SOON.microsecond, UTC)]
 LENGTHS = timedelta(minutes=5), [Duration(minutes=5)]
-LONG = timedelta(days=10), [Duration(days=10)]
 AMOUNTS = Decimal("10.50"), [Cents("10.50")]
 SECONDS = 2.5, [Float(2.5)]
 COUNTS = 10, [Number.TEN]
@@ -184,9 +175,6 @@ class Doors:
     def certified(self, moment: object) -> Awaitable[object]:
         return self.search(certify=True, date_created_from=moment, date_created_to=moment)
 
-    def certified_reference(self, text: object) -> Awaitable[object]:
-        return self.search(certify=True, external_reference=text, date_created_to=NOW)
-
     def create(self, *, expiration_time: str | None = None, **options: object) -> Awaitable[object]:
         return self.client().orders.create(self.order(expiration_time=expiration_time), **options)
 
@@ -203,28 +191,17 @@ class Doors:
         item = PreferenceItemRequest(title="t", quantity=quantity, unit_price=price)
         return self.client().preferences.create(PreferenceRequest(items=[item], **more))
 
-    def expiring(self, moment: object) -> Awaitable[object]:
-        return self.preference(expires=True, expiration_date_from=NOW - DAY, expiration_date_to=moment)
-
     def get(self, order_id: object = "table-7", **options: object) -> Awaitable[object]:
         return self.client(**options).call(OPERATIONS["orders.get"], order_id=order_id)
 
     def account(self, name: object) -> Awaitable[object]:
         return self.client(access_token=None, accounts={"table-7": TOKEN}).account(name).orders.get("table-7")
 
-    async def walk(self, *, begin: object = NOW - DAY, end: object = NOW + DAY, **options: object) -> None:
-        await walk(self.client(), created=(begin, end), out=self.out / "walk", **options)
-
     async def book(self, **row: object) -> None:
         book = Book.rows([{"reference": "r", **row}])
         created = NOW - DAY, NOW + DAY
         report = await reconcile(book, self.client(), created=created, out=self.out / "book")
         self.platform.sent.append([(difference.outcome, difference.reference) for difference in report.differences()])
-
-    async def sandbox(self, use: Callable[[Sandbox], object], **options: object) -> None:
-        async with Sandbox(**options) as sandbox:
-            use(sandbox)
-            self.platform.sent.append(sandbox.clock.now() if options else sandbox.clock.now() - datetime.now(UTC) > DAY)
 
     def declaration(self, length: object) -> None:
         self.platform.sent.append(replace(OPERATIONS["orders.create"], resend_window=length).resend_window)
@@ -233,44 +210,27 @@ class Doors:
 DOORS = {
     "date_created_from": (MOMENTS, lambda doors, value: doors.search(date_created_from=value)),
     "certify": (MOMENTS, Doors.certified),
-    "created[0]": (MOMENTS, lambda doors, value: doors.walk(begin=value)),
-    "created[1]": (MOMENTS, lambda doors, value: doors.walk(end=value)),
     "first_sent_at": (MOMENTS, lambda doors, value: doors.create(idempotency_key="k", first_sent_at=value)),
     "not_after=moment": (LATER, lambda doors, value: doors.once(not_after=value)),
-    "expiration_date_to": (MOMENTS, Doors.expiring),
     "book.created": (MOMENTS, lambda doors, value: doors.book(created=value)),
-    "frozen_at": (MOMENTS, lambda doors, value: doors.sandbox(lambda sandbox: None, frozen_at=value)),
-    "freeze": (MOMENTS, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.freeze(value), frozen_at=NOW)),
-    "lag": (LENGTHS, lambda doors, value: doors.walk(lag=value)),
     "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
     "resend_window": (LENGTHS, Doors.declaration),
-    "advance": (LONG, lambda doors, value: doors.sandbox(lambda sandbox: sandbox.clock.advance(value))),
     "amount": (
         AMOUNTS,
         lambda doors, value: doors.keyed(doors.order(amount=value)),
     ),
     "unit_price": (AMOUNTS, Doors.preference),
-    "book.paid": (AMOUNTS, lambda doors, value: doors.book(paid=value)),
-    "whole amount": (COUNTS, Doors.preference),
-    "book.total": (COUNTS, lambda doors, value: doors.book(total=value)),
     "timeout": (SECONDS, lambda doors, value: doors.get(timeout=Timeout(total=value, attempt=value))),
     "retry": (SECONDS, lambda doors, value: doors.get(retry=RetryPolicy(base_delay=value, max_delay=value))),
-    "flow": (SECONDS, lambda doors, value: doors.get(flow=FlowControl(max_wait=value))),
-    "refresh_timeout": (SECONDS, lambda doors, value: doors.get(refresh_timeout=value)),
-    "attempts": (COUNTS, lambda doors, value: doors.get(retry=RetryPolicy(attempts=value))),
     "page_size": (COUNTS, lambda doors, value: doors.search(page_size=value)),
-    "start": (COUNTS, lambda doors, value: doors.search(start=value)),
     "payment_id": (COUNTS, lambda doors, value: doors.invoices(payment_id=value)),
-    "in_flight": (COUNTS, lambda doors, value: doors.walk(in_flight=value, max_window=value)),
     "quantity": (COUNTS, lambda doors, value: doors.preference(quantity=value)),
     "order_id": (WORDS, Doors.get),
     "external_reference": (WORDS, lambda doors, value: doors.search(external_reference=value)),
-    "certified reference": (WORDS, Doors.certified_reference),
     "reference": (WORDS, lambda doors, value: doors.keyed(doors.order(value))),
     "idempotency_key": (WORDS, lambda doors, value: doors.create(idempotency_key=value)),
     "once": (WORDS, lambda doors, value: doors.once(once=value)),
     "account": (WORDS, Doors.account),
-    "book.reference": (WORDS, lambda doors, value: doors.book(reference=value)),
 }
 
 
@@ -299,16 +259,11 @@ async def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path, name: str) -> 
         assert expected == await passed(door, variant, tmp_path / f"{number}")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, (values, _) in DOORS.items() if values in (MOMENTS, LATER, LENGTHS, LONG)]
-)
+@pytest.mark.parametrize("name", [name for name, (values, _) in DOORS.items() if values in (MOMENTS, LATER, LENGTHS)])
 async def test_what_is_no_moment_is_rejected(tmp_path: Path, name: str) -> None:
     """`pandas.NaT` is an instance of `datetime`, but no moment: nothing is sent."""
     doors = Doors(tmp_path)
-    of_the_sandbox = name in ("frozen_at", "freeze", "advance")
-
-    rejection = (TypeError, ValueError) if of_the_sandbox else RequestInvalid
-    with pytest.raises(rejection, match=r"must be|expected|is a|no JSON form"):
+    with pytest.raises(RequestInvalid, match=r"must be|expected|is a|no JSON form"):
         await taken(DOORS[name][1], doors, NotATime())
 
     assert [] == [sent for sent in doors.platform.sent if sent[0] == "POST"]

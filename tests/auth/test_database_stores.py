@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -21,7 +20,6 @@ import pytest
 from paymentsdk import (
     PostgresTokenStore,
     RefreshFailed,
-    RequestInvalid,
     SQLiteTokenStore,
     TokenPair,
     TokenStore,
@@ -67,17 +65,6 @@ async def test_processes_refresh_once(address: str, tmp_path: Path) -> None:
     assert pair(2) == await store_at(address).load()
 
 
-async def test_a_death_costs_one_attempt(address: str, tmp_path: Path) -> None:
-    """Killed before the platform heard of it, a refresh is made by the next process, which waits for no lease."""
-    got, codes = await refreshed(address, tmp_path, ("before",))
-    assert ([], [-signal.SIGKILL]) == (got, codes)
-
-    got = [await asyncio.to_thread(start(address, tmp_path).communicate) for _ in range(3)]
-
-    assert ["access-2"] * 3 == [out for out, _ in got]
-    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
-
-
 async def test_a_death_at_the_worst_moment_is_said(address: str, tmp_path: Path) -> None:
     """Killed after the platform has issued a pair that nobody saved: one more attempt, and a person is needed."""
     await refreshed(address, tmp_path, ("after",))
@@ -117,13 +104,6 @@ async def test_a_pair_is_kept_sealed(address: str, tmp_path: Path) -> None:
     assert b"access-1" not in sealed[0]
     if not address.startswith("postgresql:"):
         assert b"access-1" not in (tmp_path / "tokens.db").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["", None, 7, "a\0b"])
-def test_a_seller_has_a_name(tmp_path: Path, name: object) -> None:
-    """A store without a name would be that of everybody."""
-    with pytest.raises(RequestInvalid, match="name: must be a string"):
-        SQLiteTokenStore(tmp_path / "tokens.db", name)
 
 
 def found(folder: Path) -> list[Path]:
@@ -264,20 +244,6 @@ async def test_who_has_lost_the_lock_spends_no_token(postgres: Server, dsn: str)
     assert pair(2) == await PostgresTokenStore(dsn, "shop-1").load()
 
 
-async def test_who_waits_in_vain_takes_no_connection_from_who_has_the_lock(postgres: Server, dsn: str, until) -> None:
-    """Two tasks may share a store: the one that has the lock prepares on its connection after the other gave up."""
-    async with wire_to(postgres) as wire:
-        store = PostgresTokenStore(wire.dsn(dsn), "shop-1", timeout=5.0)
-        async with store.lock():
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2), store.lock():
-                    pass
-            await until(lambda: len(wire._writers) == 2)  # The connection of the other one is closed.
-            wire.cut()
-            with pytest.raises(ConnectionError):
-                await store.prepare()
-
-
 @pytest.mark.control("paymentsdk._auth.database_stores._turns", lambda process: FORTY)
 async def test_more_sellers_than_connections(dsn: str, *, defence: bool) -> None:
     """Sellers that are refreshed at once take turns: a process does not use up what the server has."""
@@ -347,20 +313,6 @@ async def counted(
     """A wire to an empty schema."""
     async with wire_to(postgres) as wire:
         yield Counted(wire, dsn, until, patience)
-
-
-async def test_all_sellers_share_one_connection(counted: Counted) -> None:
-    """Nothing is sent there beside the statements."""
-    await asyncio.gather(*(counted.store(f"shop-{number}").save(pair(number)) for number in range(30)))
-    assert pair(7) == await counted.store("shop-7").load()
-    before = counted.requests
-
-    for number in range(10):
-        await counted.store(f"shop-{number}").save(pair(number + 1))
-        assert pair(number + 1) == await counted.store(f"shop-{number}").load()
-
-    # A pair that is saved is a transaction, in three; one that is read, a statement.
-    assert (40, 1) == (counted.requests - before, counted.connections)
 
 
 async def test_one_bad_statement_fails_alone(counted: Counted, dsn: str) -> None:

@@ -39,19 +39,6 @@ async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-async def test_the_next_pair_says_when_it_was_issued(make_client, platform: Platform, clock, tmp_path) -> None:
-    """A process that starts later finds in the store how long the token lives, and refreshes it as early."""
-    store = FileTokenStore(tmp_path / "seller.json")
-    await make_client(platform.pair(expires_at=0.0), store=store).orders.get("ORD1")
-
-    clock.advance(150 * DAY)
-    client = make_client(store=store)
-    for _ in range(2):
-        await client.orders.get("ORD1")
-
-    assert ["TG-refresh-1", "TG-refresh-2"] == platform.refreshes
-
-
 async def test_a_pair_that_took_the_place_of_another_came_after_it(make_client, platform: Platform, clock) -> None:
     """A machine whose clock is two days behind refreshes: the other does not take the new pair for older.
 

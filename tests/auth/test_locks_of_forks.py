@@ -67,20 +67,3 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(kind: str, tmp_pat
     finally:
         for handle in (lives, end, heard, writing):
             os.close(handle)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-async def test_a_child_takes_no_lock_from_its_parent(tmp_path: Path) -> None:
-    """Neither by being forked, nor by leaving the block that it was forked in."""
-    store = FileTokenStore(tmp_path / "t.json")
-    lock = store.lock()
-    async with lock:
-        if (child := fork()) == 0:
-            with suppress(BaseException):
-                lock.__aexit__(None, None, None).send(None)
-            os._exit(0)
-        await asyncio.to_thread(os.waitpid, child, 0)
-
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2), FileTokenStore(tmp_path / "t.json").lock():
-                pass

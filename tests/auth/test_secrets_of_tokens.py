@@ -17,7 +17,6 @@ from paymentsdk import (
     APIError,
     FileTokenStore,
     PaymentsError,
-    RefreshingToken,
     Response,
     StaticToken,
     TokenPair,
@@ -66,21 +65,6 @@ async def test_a_save_that_fails_shows_no_token(tmp_path, monkeypatch, step: tup
     assert "_write" in "".join(TracebackException.from_exception(failed.value).format())
     assert "content" in variables
     assert not re.search("canary", variables)
-
-
-async def test_a_refresh_whose_save_fails_shows_no_token(tmp_path, monkeypatch) -> None:
-    """Nor does the traceback of the refresh, with both pairs in its frames."""
-    old = TokenPair(access_token=f"{ACCESS}-old", refresh_token=f"{REFRESH}-old", expires_at=START - 1)
-    token = RefreshingToken(old, store=FileTokenStore(tmp_path / "seller.json"))
-
-    async def exchange(refresh_token: str) -> TokenPair:
-        monkeypatch.setattr(os, "replace", fails("replace", errno.EIO))
-        return PAIR
-
-    with pytest.raises(OSError, match="Input/output error") as failed:
-        await token.renew(None, exchange, START)
-
-    assert not re.search("canary", shown(failed.value))
 
 
 # --- a request id that repeats the token ------------------------------------------------------------------------------

@@ -111,15 +111,6 @@ async def test_a_pair_that_the_platform_has_issued_to_another_is_not_taken(make_
     assert (["TG-77", "TG-77"], [], ANN) == (platform.refreshed_with, platform.asked_by, await store.load())
 
 
-async def test_a_pair_that_the_platform_has_issued_to_the_seller_is_taken(make_client) -> None:
-    """The control of the test."""
-    store = MemoryTokenStore(ANN)
-    platform = Mixed(pair(77, number=2))
-    await make_client(ANN, store=store, transport=MemoryTransport(platform)).orders.get("ORD1")
-
-    assert (["77", "77"], "TG-new") == (platform.asked_by, (await store.load()).refresh_token)
-
-
 async def test_a_live_token_stays_in_use_next_to_another_pair(make_client, clock: FakeClock, caplog) -> None:
     """It is due for a refresh, which would put the pair of one seller in place of that of the other."""
     store = MemoryTokenStore(BOB)
@@ -138,16 +129,3 @@ async def test_a_live_token_stays_in_use_next_to_another_pair(make_client, clock
 
     assert ([ANN.access_token], BOB) == (tokens, await store.load())
     assert "another seller" in caplog.text
-
-
-@pytest.mark.parametrize("token", ["opaque", "TEST-app-1-88"])
-async def test_tokens_of_another_form_name_no_seller(make_client, clock: FakeClock, token: str) -> None:
-    """The end of a token says nothing on a platform that is not the contract's: the pair in the store is taken over."""
-    later = replace(BOB, access_token=token, expires_at=START + 180 * DAY)
-    transport = MemoryTransport(lambda request: ORDER)
-    client = make_client(ANN, store=MemoryTokenStore(later), transport=transport)
-    clock.advance(101 * DAY)
-
-    await client.orders.get("ORD1")
-
-    assert [f"Bearer {token}"] == [request.headers["Authorization"] for request in transport.requests]

@@ -95,42 +95,6 @@ async def test_a_hasty_write_in_doubt_stays_in_doubt(
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-@pytest.mark.control("paymentsdk.client._exchange_refresh_token", on_the_callers_terms, raises=RefreshFailed)
-async def test_a_refresh_retries_as_the_client_does(make_client, platform: Platform) -> None:
-    """A copy that makes one attempt at everything begins the refresh: it is tried again all the same."""
-    client = make_client(platform.pair(expires_at=0.0), retry=RetryPolicy(base_delay=0))
-    platform.trouble = [SendFailed("refused", sent=False), Response(429)]
-
-    order = await client.with_options(retry=HASTY, timeout=Timeout(1, 1, 1)).orders.get("ORD1")
-
-    assert "ORD1" == order.id
-    assert ["TG-refresh-1"] * 3 == platform.refreshes
-
-
-@pytest.mark.parametrize("refresh_timeout", [7.0])
-async def test_a_refresh_has_a_timeout_of_its_own(
-    make_client, platform: Platform, clock, until, refresh_timeout: float
-) -> None:
-    """`refresh_timeout` ends it, half of it an attempt, whatever the `Timeout` of the client; its callers wait on."""
-    settings = {} if refresh_timeout == 60 else {"refresh_timeout": refresh_timeout}
-    client = make_client(platform.pair(expires_at=0.0), timeout=Timeout(total=None, attempt=None), **settings)
-    platform.latency = 1000.0
-    call = asyncio.create_task(client.orders.get("ORD1"))
-    for number in (1, 2):
-        await until(lambda number=number: len(platform.refreshes) == number)
-        clock.advance(refresh_timeout / 2 - 0.001)
-        await asyncio.sleep(0)
-        assert not call.done()
-        clock.advance(0.001)
-
-    with pytest.raises(RefreshFailed) as failed:
-        await call
-    assert OutcomeUnknown is type(failed.value.cause)
-    assert f"half of refresh_timeout={refresh_timeout:g} s" in str(failed.value.cause)
-    assert "timeout.total" not in str(failed.value)
-    assert refresh_timeout - 1 <= clock.monotonic() <= refresh_timeout + 8
-
-
 @pytest.mark.parametrize("value", [0, float("nan"), True])
 def test_a_timeout_of_refreshes_is_a_number_of_seconds(make_client, value: object) -> None:
     """Above 0, and at most a day."""
@@ -261,14 +225,3 @@ async def test_another_client_asks_for_itself(make_client, platform: Platform, c
     assert "ORD1" == (await second).id
     with pytest.raises(ClientClosed):
         await first
-
-
-@pytest.mark.parametrize("grace", [-1, True])
-async def test_a_grace_is_a_number_of_seconds(make_client, grace: object) -> None:
-    """From 0 to a day; a client that is told anything else stays open."""
-    client = make_client(access_token="APP_USR-access-1", auth=None)
-
-    with pytest.raises(RequestInvalid, match="grace: must be 0 to 86400 seconds"):
-        await client.aclose(grace=grace)
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id

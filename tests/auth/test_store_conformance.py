@@ -59,15 +59,6 @@ class WholeStore(PlainStore):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_a_store_in_memory_conforms(case: Case) -> None:
-    """All rules can be kept."""
-    shared = Shared()
-
-    assert case.applies_to(WholeStore(shared))
-    await case.run(lambda: WholeStore(shared))
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_plain_store_conforms(case: Case) -> None:
     """Two methods are a store: the rules of the others are not for it."""
     shared = Shared()

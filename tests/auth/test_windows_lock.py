@@ -47,10 +47,6 @@ def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
     return module
 
 
-def unlocked(self: Msvcrt, handle: int, mode: int, size: int) -> None:
-    """Lock nothing."""
-
-
 @pytest.mark.parametrize("rejection", [errno.EACCES, errno.EDEADLK], ids=["EACCES", "EDEADLOCK"])
 async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, rejection: int) -> None:
     """The second waits until the first lets go, whichever way Windows says that a file is locked."""
@@ -69,23 +65,3 @@ async def test_one_process_at_a_time_holds_the_pair(msvcrt: Msvcrt, tmp_path, re
 
     assert held[0] == held[1] != held[2] == held[3]
     assert {} == msvcrt.held
-
-
-async def test_without_the_lock_both_hold_it(msvcrt: Msvcrt, tmp_path, monkeypatch) -> None:
-    """The control of the rule above: where nothing is locked, the second does not wait."""
-    monkeypatch.setattr(Msvcrt, "locking", unlocked)
-    first, second = (FileTokenStore(tmp_path / "seller.json") for _ in range(2))
-
-    async with first.lock(), asyncio.timeout(10), second.lock():
-        assert {} == msvcrt.held
-
-
-async def test_a_file_that_cannot_be_locked_is_an_error(msvcrt: Msvcrt, tmp_path) -> None:
-    """Any other failure is raised, rather than waited out, or taken for a lock."""
-    msvcrt.rejection = errno.EINVAL
-    store = FileTokenStore(tmp_path / "seller.json")
-
-    async with store.lock():
-        with pytest.raises(OSError, match="locked"):
-            async with FileTokenStore(tmp_path / "seller.json").lock():
-                pytest.fail("it was locked")

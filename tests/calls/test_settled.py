@@ -21,6 +21,7 @@ from paymentsdk import (
     PaymentsError,
     RefreshingToken,
     Request,
+    RequestInvalid,
     Response,
     RetryClass,
     RetryPolicy,
@@ -95,6 +96,7 @@ BODIES = {
     "a conflict that is declared to be none": shaped("card_declined"),
     "the key": shaped("idempotency_key_already_used"),
     "in progress": shaped("refund_in_progress"),
+    "a code that settles, and in progress": shaped("thing_not_found", "refund_in_progress"),
     "the order that exists": shaped("failed", data={"id": "ORD1", "status": "failed"})._replace(has_object=True),
     "a code that settles, and an order": shaped("thing_not_found", data={"id": "ORD1"})._replace(has_object=True),
     "bank down": shaped("bank_down"),
@@ -175,6 +177,8 @@ EXAMPLES = {
     "one's own key": (OWN, 400, "a declared code", False),
     "one's own key, and a code that settles": (OWN, 404, "a code that settles", True),
     "in doubt": (DOUBT, 400, "a declared code", False),
+    "in doubt, and another code": (DOUBT, 404, "an unlisted code", False),
+    "in doubt, a code that settles, and in progress": (DOUBT, 404, "a code that settles, and in progress", False),
     "in doubt, and a code that settles": (DOUBT, 404, "a code that settles", True),
 }
 
@@ -215,3 +219,66 @@ async def test_a_token_that_cannot_be_refreshed_settles_a_write(operation: Opera
 
     assert isinstance(error, APIError)
     assert ("invalid_grant", operation is not READ) == (error.code, error.settled)
+
+
+def by_status(settles):
+    """Compare statuses alone: a gateway's 400 and 404 settle."""
+
+    def settle(errors, status, codes, kind, **facts):
+        every = type(settles(errors, status, codes, kind, **facts))
+        return every.ALL if any(error.settles and error.status == status for error in errors) else every.NONE
+
+    return settle
+
+
+def by_first(settles):
+    """Compare the first code alone: a cause settles nothing, and "in progress" goes unseen."""
+    return lambda errors, status, codes, kind, **facts: settles(errors, status, codes[:1], kind, **facts)
+
+
+@pytest.mark.control("paymentsdk._call.verdicts.settles", around=by_status)
+@pytest.mark.control("paymentsdk._call.verdicts.settles", around=by_first)
+@pytest.mark.control("paymentsdk._call.verdicts.has_object", lambda response: False)
+async def test_the_status_every_code_and_the_object_are_compared() -> None:
+    """Every example is as said above; where only the status or the first code is compared, some are not."""
+    for situation, status, body, settled in EXAMPLES.values():
+        error = await Calls().rejection(situation, status, BODIES[body])
+        assert settled == getattr(error, "settled", False)
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (403, "forbidden"),
+        (500, "generic"),
+        (402, "failed"),
+        (424, "bank_down"),
+        (499, "left"),
+        (429, "too_many_requests"),
+        (400, "bad_request"),
+        (409, "refund_in_progress"),
+        (409, "order_already_canceled"),
+    ],
+)
+def test_what_can_never_settle_is_rejected_at_declaration(status: int, code: str) -> None:
+    """A code that a gateway sends as well, or that an own earlier effect causes, cannot be declared to settle."""
+    with pytest.raises(RequestInvalid) as invalid:
+        ErrorCode(status, code, "", settles=True)
+
+    assert "settles" == invalid.value.path
+    assert not ErrorCode(status, code, "").settles
+
+
+@pytest.mark.control("paymentsdk._contract.rules._NEVER_SETTLE_KIND", frozenset(), raises=pytest.fail.Exception)
+@pytest.mark.parametrize("kind", [Failure.SERVER, Failure.RATE_LIMITED, Failure.UNAUTHORIZED, Failure.FORBIDDEN])
+def test_what_says_nothing_of_an_earlier_attempt_cannot_settle(kind: Failure) -> None:
+    """A declaration with `settles` and a kind that leaves a write in doubt would say two things."""
+    with pytest.raises(RequestInvalid, match="says nothing about an earlier attempt") as invalid:
+        ErrorCode(404, "thing_not_found", "", settles=True, kind=kind)
+
+    assert "settles" == invalid.value.path
+    for fine in (None, Failure.CLIENT_ERROR, Failure.CONFLICT):
+        assert ErrorCode(404, "thing_not_found", "", settles=True, kind=fine).settles

@@ -69,24 +69,6 @@ async def test_an_account_calls_with_its_own_credentials(resolver) -> None:
     assert [f"Bearer {TOKENS[name]}" for name in ("shop-1", "shop-2", "shop-1")] == tokens(transport)
 
 
-async def test_the_calls_of_an_account_share_one_token_refresh() -> None:
-    """Two copies for one name refresh their token once: a refresh token is good for one use."""
-    refreshes = []
-
-    def platform(request: Request) -> Response:
-        if request.url.endswith("/oauth/token"):
-            refreshes.append(request)
-            return Response(200, {}, b'{"access_token":"APP_USR-new","refresh_token":"TG-new","expires_in":3600}')
-        return ORDER if "APP_USR-new" in request.headers["Authorization"] else Response(401, {}, b"{}")
-
-    pair = TokenPair(access_token="APP_USR-old", refresh_token="TG-old", expires_at=2_000_000_000.0)
-    async with make(MemoryTransport(platform), {"shop-1": pair}) as client:
-        for _ in range(3):
-            await client.account("shop-1").orders.get("ORD1")
-
-    assert 1 == len(refreshes)
-
-
 async def test_one_accounts_failures_cost_another_no_retries() -> None:
     """The budget for retries is the account's: with one token for all, the name still tells them apart."""
     broken = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -221,23 +220,6 @@ async def test_a_wait_for_a_turn_is_told() -> None:
     assert Failure.RATE_LIMITED is events.of(AttemptEnded)[0].kind
 
 
-async def test_a_wait_that_is_too_long_is_told_at_the_end() -> None:
-    """It is the longest of all, and a call that waited for nothing else must not look as if it had not."""
-    events, clock = Seen(), FakeClock()
-    limited = MemoryTransport([Response(429, {"Retry-After": "1"}, b"{}")])
-    client = make(events, limited, clock=clock, flow=FlowControl(max_wait=0.05))
-    client = client.with_options(retry=RetryPolicy(attempts=1))
-    with pytest.raises(RateLimited):
-        await client.orders.get("ORD1")
-
-    with pytest.raises(NotSent):
-        await client.orders.get("ORD1")
-
-    [throttled], ended = events.of(Throttled), events.of(CallEnded)[-1]
-    assert not throttled.admitted
-    assert throttled.waited == ended.queued > 0.0
-
-
 def token(number: int) -> Response:
     """A response of the token endpoint."""
     body = b'{"access_token":"APP_USR-new-%d-77","refresh_token":"TG-%d","expires_in":15552000}' % (number, number)
@@ -320,27 +302,6 @@ async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
     assert [CallOutcome.SUCCEEDED] == [event.outcome for event in events.of(CallEnded)]
 
 
-async def test_records_that_stay_open_are_counted(tmp_path: Path) -> None:
-    """By state, with the age of the oldest."""
-    events, clock = Seen(), FakeClock()
-
-    def answer(request: Request) -> Response:
-        date = {"Date": formatdate(clock.now(), usegmt=True)}
-        return Response(503, date) if request.method == "POST" else Response(200, date, b'{"results":[]}')
-
-    journal = SQLiteJournal(tmp_path / "journal.db")
-    once = RetryPolicy(attempts=1)
-    async with make(events, MemoryTransport(answer), journal=journal, clock=clock, retry=once) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.orders.create(order(), once="table-7/1")
-        clock.advance(30.0)
-        await client.recover()
-
-    [open_records] = events.of(RecordsOpen)
-    assert {RecordState.UNKNOWN: 1} == open_records.count
-    assert open_records.oldest == pytest.approx(30.0, abs=1.5)
-
-
 @pytest.mark.parametrize("fast", [False, True])
 async def test_a_kept_connection_is_told(fast: bool) -> None:
     """The first request opens a connection, the second reuses it."""
@@ -403,19 +364,3 @@ async def test_an_attempt_whose_client_is_closed_while_it_is_signed_ends() -> No
 
     assert [] == transport.requests
     assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
-
-
-async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() -> None:
-    """The response is there, and reading it lets others go on meanwhile: one of them may cancel it."""
-    events, rows = Seen(), b",".join([b'{"id":1,"total_amount":"abc"}'] * 20_000)
-    page = Response(200, {}, b'{"elements":[' + rows + b'],"next_offset":20000,"total":20000}')
-    call = asyncio.ensure_future(make(events, MemoryTransport([page])).merchant_orders.search().first())
-    for _ in range(9):  # It has been sent, and is read.
-        await asyncio.sleep(0)
-    assert ["CallStarted", "AttemptStarted"] == events.kinds
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
-    assert (200, "cancelled") == (events.of(AttemptEnded)[0].status, events.of(AttemptEnded)[0].failure)

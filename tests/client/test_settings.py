@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from paymentsdk import (
-    AiohttpTransport,
     Deferred,
     FlowControl,
     NotSent,
@@ -22,10 +20,8 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk.client import CallOptions, ClientOptions
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
-from paymentsdk.transports.aiohttp import ConnectorOptions
 
 MAKES: dict[str, Callable[..., object]] = {"timeout": Timeout, "retry": RetryPolicy, "flow": FlowControl}
 #: The least and the most that each takes, and what is just beyond.
@@ -114,17 +110,3 @@ async def test_a_deferred_write_says_why_it_was_not_sent(tmp_path) -> None:
             await client.orders.cancel("ORD1", once="table-7/2")
 
     assert "connection refused" == deferred.value.reason
-
-
-@pytest.mark.parametrize(
-    ("documented", "options"),
-    [
-        (PaymentsClient, ClientOptions),
-        (PaymentsClient.with_options, CallOptions),
-        (AiohttpTransport, ConnectorOptions),
-    ],
-)
-def test_a_docstring_names_every_option(documented: object, options: type) -> None:
-    """An editor shows no list of the options behind `**options`, so the docstring has it."""
-    text = inspect.getdoc(documented) or ""
-    assert [] == [name for name in options.__annotations__ if f"`{name}`" not in text]

@@ -112,20 +112,6 @@ def test_a_page_of_nothing_but_missing_rows_is_rejected(entry: object) -> None:
     assert (0, 10_000) == (len(value.elements), len(anomalies))
 
 
-async def test_a_walk_over_such_pages_loses_no_row() -> None:
-    """Beyond a hundred anomalies, entries that are no rows still take their places."""
-    rows = [row for number in range(1, 301) for row in (malformed(number), None)]
-
-    def response(request) -> Response:
-        offset = int(request.url.rpartition("offset=")[2])
-        content = {"elements": rows[offset : offset + 400], "next_offset": 0, "total": len(rows)}
-        return Response(200, {}, json.dumps(content).encode())
-
-    walker = PaymentsClient("token", base_url="http://127.0.0.1", transport=MemoryTransport(response))
-
-    assert list(range(1, 301)) == [row.id async for row in walker.merchant_orders.search()]
-
-
 @pytest.mark.parametrize("size", [20_000, 200_000])
 @pytest.mark.control("paymentsdk._codec.anomaly.MOST_REPORTS", 10**9)
 def test_a_report_is_bounded(size: int) -> None:

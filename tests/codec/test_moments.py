@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass
 from paymentsdk.resources.common import RequestDay, RequestStruct
-from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.testing import MemoryTransport
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -37,12 +36,6 @@ async def test_an_offset_has_hours_and_minutes(seconds: int) -> None:
 
     assert moment == datetime.fromisoformat(text)
     assert text.endswith("Z") or len("2026-01-31T12:00:00.000+00:00") == len(text)
-
-
-async def test_a_moment_before_all_calendars_is_rejected() -> None:
-    """In UTC it would be before the year 1."""
-    with pytest.raises(RequestInvalid, match="out of range"):
-        await sent(datetime.min.replace(tzinfo=timezone(timedelta(hours=1, seconds=30))))
 
 
 class Text(str):
@@ -86,12 +79,3 @@ def test_what_is_no_day_is_rejected_where_it_stands(day: object) -> None:
     with pytest.raises(RequestInvalid) as rejected:
         VISIT.encoder.encode(Visit(on_day=date(2026, 1, 31), days=[day]))
     assert "$.days[0]" == rejected.value.path
-
-
-def test_a_day_of_our_own_requests_is_read_from_any_string() -> None:
-    """It is read as the request is made, and what is none is rejected then."""
-    moment = CustomerRequest(date_registered=Text("2026-01-31T12:00:00Z")).date_registered
-
-    assert NOON == moment
-    with pytest.raises(RequestInvalid, match=r"\$\.date_registered: is neither a date"):
-        CustomerRequest(date_registered=Text("today"))

@@ -87,14 +87,6 @@ def test_a_row_that_rejects_itself_costs_no_other(count: int) -> None:
     assert "is below zero" in row.reason
 
 
-def test_a_body_that_rejects_itself_is_no_response() -> None:
-    """Nothing in it can be trusted."""
-    get: Operation[None, Checked] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=Checked)
-
-    with pytest.raises(ValueError, match="the body is rejected: place: is below zero"):
-        get.decode(b'{"report": "b", "place": -1}')
-
-
 class Priced(Struct):
     """A row whose rule fails where the amount is none."""
 

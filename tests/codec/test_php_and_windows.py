@@ -58,15 +58,6 @@ def test_an_object_of_numbered_objects_is_a_list(listed: object, ids: list[str |
     assert (ids, reasons) == payments(listed)
 
 
-def test_free_form_data_stays_as_it_is() -> None:
-    """Nobody declares what is in `metadata`."""
-    body = json.dumps({"id": "5-1", "items": {"0": {"title": "Tea"}}, "metadata": {"0": {"a": 1}}}).encode()
-    value, _ = OPERATIONS["preferences.create"].decode(body)
-
-    assert {"0": {"a": 1}} == value.metadata
-    assert ["Tea"] == [item.title for item in value.items]
-
-
 async def test_a_rejection_may_number_its_errors() -> None:
     """The code is found, and so is each further entry."""
     errors = {"0": {"code": "invalid_properties", "message": "no"}, "2": {"code": "property_value"}}
@@ -90,13 +81,6 @@ def test_a_byte_order_mark_is_skipped(listed: object) -> None:
     body = json.dumps({**MADE, "transactions": {"payments": listed}}).encode()
 
     assert GET.decode(body) == GET.decode(BOM_UTF8 + body)
-
-
-def test_a_body_of_a_byte_order_mark_alone_is_empty() -> None:
-    """An operation whose response may be empty has succeeded."""
-    operation = OPERATIONS["release_reports.disable_schedule"]
-
-    assert operation.decode(b"")[0] == operation.decode(BOM_UTF8)[0]
 
 
 async def test_a_rejection_after_a_byte_order_mark_keeps_its_code() -> None:

@@ -70,40 +70,6 @@ def test_one_of_several_that_is_malformed_is_dropped(member: str, payment: str) 
     assert [(f"$.{member}", True)] == [(anomaly.path, anomaly.dropped) for anomaly in anomalies]
 
 
-class Sent(ResponseStruct, array_like=True, tag="sent"):
-    """An event as a list of its members, with its tag in front."""
-
-    id: str
-    amount: Decimal | None = None
-
-
-class Lost(ResponseStruct, array_like=True, tag="lost"):
-    """Another."""
-
-    id: str
-
-
-class Way(ResponseStruct):
-    """What happened on it."""
-
-    id: str
-    last: Sent | Lost | None = None
-    events: list[Sent | Lost] | None = None
-
-
-@pytest.mark.parametrize("way_id", ['"W1"', "1"], ids=["exact", "repaired"])
-def test_events_that_are_lists_are_read_as_what_their_tags_say(way_id: str) -> None:
-    """Whether something beside them has to be repaired or not; one that is malformed costs no other."""
-    body = f'{{"id": {way_id}, "last": ["lost", "E1"], "events": [["sent", "E2", 1.50], ["lost", "E3"], ["sent", 4]]}}'
-
-    delivery, anomalies = operation(Way).decode(body.encode())
-
-    assert (Lost(id="E1"), [Sent(id="E2", amount=Decimal("1.50")), Lost(id="E3")]) == (delivery.last, delivery.events)
-    assert [("$.events[2]", True)] == [
-        (anomaly.path, anomaly.dropped) for anomaly in anomalies if anomaly.path != "$.id"
-    ]
-
-
 @pytest.mark.parametrize("tag", ['"type": "wallet", ', "", '"type": ["cash"], ', '"type": null, '])
 def test_what_no_tag_is_known_of_is_dropped(tag: str) -> None:
     """Nobody can say what it is; the rest of the response is read."""

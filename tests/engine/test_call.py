@@ -106,21 +106,6 @@ async def test_a_call_that_is_cancelled_twice_leaves_its_key(make_client, until,
     assert ["orders.cancel may have been sent, with idempotency_key='k-1'"] == cancelled.value.__notes__
 
 
-async def test_the_key_of_a_cancelled_call_is_in_the_log_at_once(make_client, until, caplog) -> None:
-    """A loop that is being stopped may have no turn left for a call: its key is told before it waits for one."""
-    transport = MemoryTransport(lambda _: asyncio.Event().wait())
-    call = asyncio.create_task(make_client(transport=transport).orders.cancel("ORD1", idempotency_key="k-1"))
-    await until(lambda: transport.requests)
-
-    call.cancel()
-    logged = []
-    while not call.done():
-        await asyncio.sleep(0)
-        logged.append("(idempotency_key='k-1')" in caplog.text and not call.done())
-
-    assert any(logged)
-
-
 @pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
 async def test_a_call_that_ends_with_the_program_leaves_its_key(make_client, end: type[BaseException], caplog) -> None:
     """It passes through, with a note: nothing else of the program may be left that knows of the write."""

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Generic, TypeVar
 
 import pytest
 from msgspec import inspect
 
 from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, PaymentsError, Response
-from paymentsdk.resources.common import Day, OpenEnum, ResponseStruct
+from paymentsdk.resources.common import OpenEnum
 from tests.engine.declared import declared, leaves
-
-T = TypeVar("T")
-
-
-DAY = "2026-01-31"
-
 
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
 
@@ -204,27 +195,6 @@ def test_a_number_of_a_monstrous_size_where_none_belongs(member: str, number: by
     assert len(str(anomaly.value)) < len("1E+5000")
 
 
-def test_a_number_of_a_monstrous_size_in_what_is_dropped() -> None:
-    """It costs the member that holds it, and nothing around that."""
-    response = b'{"id":"X1","description":[%b],"items":{"title":%b},"config":[1,%b]}' % ((b"1" * 5_000,) * 3)
-
-    order, anomalies = OPERATIONS["orders.get"].decode(response)
-
-    assert (None, [None], None) == (order.description, [item.title for item in order.items], order.config)
-    assert {"$.description", "$.items", "$.items[0].title", "$.config"} == {anomaly.path for anomaly in anomalies}
-
-
-@pytest.mark.parametrize("number", ["1e999", "-1e400"])
-def test_a_coordinate_that_is_no_number(number: str) -> None:
-    """A number that no float can hold is not read as infinity."""
-    page, [anomaly] = OPERATIONS["merchant_orders.search"].decode(
-        f'{{"elements":[{{"id":1,"shipments":[{{"receiver_address":{{"latitude":{number}}}}}]}}]}}'.encode()
-    )
-
-    assert page.elements[0].shipments[0].receiver_address.latitude is None
-    assert "dropped" in anomaly.reason
-
-
 def test_valid_members_stay_next_to_repaired_ones() -> None:
     """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
     members = {
@@ -239,21 +209,6 @@ def test_valid_members_stay_next_to_repaired_ones() -> None:
 
     assert exact == repaired
     assert ((), ["$.description"]) == (nothing, [anomaly.path for anomaly in anomalies])
-
-
-def test_street_names_of_two_kinds() -> None:
-    """A member may have two shapes: each is read as it is, and what fits neither is reported once."""
-
-    def street(name: object) -> tuple[object, tuple[Anomaly, ...]]:
-        rows = [{"id": 1, "total_amount": "NaN", "shipments": [{"receiver_address": {"street_name": name}}]}]
-        page, anomalies = OPERATIONS["merchant_orders.search"].decode(json.dumps({"elements": rows}).encode())
-        return page.elements[0].shipments[0].receiver_address.street_name, anomalies[1:]
-
-    assert ("Main", ()) == street("Main")
-    assert ("Haupt", ()) == (street({"en": "Haupt"})[0].en, street({"en": "Haupt"})[1])
-    assert (None, ()) == street(None)
-    assert "5" == street(5)[0]
-    assert (None, 1) == (street([1, 2])[0], len(street([1, 2])[1]))
 
 
 def test_anomalies_name_their_places() -> None:
@@ -318,34 +273,6 @@ def test_free_form_data_keeps_its_days() -> None:
     )
 
 
-class Note(ResponseStruct):
-    """A row of somebody else's operation."""
-
-    since: str | None = None
-    more: dict[str, object] | None = None
-
-
-class Notes(ResponseStruct, Generic[T]):
-    """A response of somebody else's operation that has a day, and below it something of the same name."""
-
-    since: Day | None = None
-    below: T | None = None
-
-
-@pytest.mark.parametrize(
-    ("kind", "below", "read"),
-    [
-        (list[Note], [{"more": {"since": DAY}}], [Note(more={"since": DAY})]),
-        (object, {"since": DAY}, {"since": DAY}),
-    ],
-)
-def test_what_has_the_name_of_a_day_keeps_its_text(kind: object, below: object, read: object) -> None:
-    """In a response that somebody else declares, nothing but its days is read as one."""
-    notes, _ = declared(result=Notes[kind]).decode(json.dumps({"since": DAY, "below": below}).encode())
-
-    assert (datetime(2026, 1, 31, tzinfo=UTC), read) == (notes.since, notes.below)
-
-
 # --- nothing to be trusted --------------------------------------------------------------------------------------------
 
 UNDECODABLE = [
@@ -374,21 +301,6 @@ def test_an_untrustworthy_response(response: bytes) -> None:
     assert not isinstance(failed.value, PaymentsError)
 
 
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        (b"", "truncated"),
-        (b'{"id":"1"},{"id":"2"}', "trailing characters (byte 11)"),
-        (b'[{"id":"1","a":1e400}]', "holds a list, not an object"),
-        (b'{"id":"1","a":1e400,}', "trailing comma in object (byte 20)"),
-    ],
-)
-def test_the_reason_of_an_untrustworthy_response(response: bytes, reason: str) -> None:
-    """The error says what is wrong, and where in the body, whatever numbers come before it."""
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        OPERATIONS["orders.get"].decode(response)
-
-
 @pytest.mark.parametrize("response", [b"", b" \n", b"null", b"[]", b' ""'])
 def test_an_empty_response_where_it_may_be(response: bytes) -> None:
     """The response to a deletion may have no body at all, or one that says nothing; elsewhere that is none."""
@@ -409,13 +321,6 @@ def test_deep_free_form_data(levels: int) -> None:
 
     assert ("5", "text") == (customer.email, customer.description)
     assert (customer.metadata is None) == any("nested too deeply" in anomaly.reason for anomaly in anomalies)
-
-
-def test_a_number_of_free_form_data_that_no_float_can_hold() -> None:
-    """It costs nothing of the data around it."""
-    customer, anomalies = OPERATIONS["customers.create"].decode(b'{"id":"c1","metadata":{"a":1e400,"b":[-1e400,1.5]}}')
-
-    assert ({"a": math.inf, "b": [-math.inf, 1.5]}, ()) == (customer.metadata, anomalies)
 
 
 # --- what the caller learns -------------------------------------------------------------------------------------------

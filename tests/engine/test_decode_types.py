@@ -9,7 +9,6 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import pytest
 from msgspec import Meta
-from msgspec.structs import replace
 
 from paymentsdk.resources.common import Day, ResponseStruct
 from tests.engine.declared import declared
@@ -152,33 +151,6 @@ def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
     missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
     assert "is missing; read as empty" == missing.pop("$.rows[0].id")
     assert {"is missing; read as None"} == {*missing.values()}
-
-
-class Noted(ResponseStruct):
-    """A response of somebody else's operation with members that have to come, be it as null."""
-
-    id: str
-    note: str | None
-    told: Annotated[str | None, Meta(description="what the buyer was told")]
-    free: object
-    nothing: None
-    rows: list[Noted] | None = None
-
-
-def test_null_is_read_where_it_may_stand() -> None:
-    """A null that the type allows is None, and no anomaly, also in a response in which something else is malformed."""
-    decoder = declared(result=Noted)
-    nulls = dict.fromkeys(("note", "told", "free", "nothing"))
-    whole, _ = decoder.decode(body(id="1", **nulls, rows=[{"id": "2", **nulls}]))
-
-    malformed = {"id": 3, "note": 5, "told": 5, "free": 5, "nothing": 5}
-    repaired, anomalies = decoder.decode(body(id="1", **nulls, rows=[{"id": 2, **nulls}, malformed]))
-
-    assert (whole, whole.rows) == (replace(repaired, rows=repaired.rows[:1]), repaired.rows[:1])
-    assert ["id"] == [anomaly.path[10:] for anomaly in anomalies if anomaly.path.startswith("$.rows[0]")]
-    for name in nulls:
-        with pytest.raises(ValueError, match=f"no usable '{name}'"):
-            decoder.decode(body(id="1", **{null: None for null in nulls if null != name}))
 
 
 class Branch(ResponseStruct):

@@ -117,12 +117,6 @@ def test_moments_have_milliseconds_and_an_offset(moment: datetime, text: str) ->
     )
 
 
-def test_what_was_not_set_is_not_sent() -> None:
-    """A default of 0 or null earned rejections: members that were not set are left out."""
-    assert b"{}" == NUMBERS.encode(Body())
-    assert b'{"line":{"title":""}}' == NUMBERS.encode(Body(line=Line(title="")))
-
-
 def test_a_hidden_credential_is_sent_in_the_clear() -> None:
     """A credential that does not show itself to people still goes to the platform."""
     hidden = StaticToken("abc").token(0.0)
@@ -222,21 +216,6 @@ def test_a_body_may_be_generic_and_have_tuples() -> None:
     assert b'{"one":%b,"parts":[%b]}' % (text, text) == HOLDER.encode(Holder(one=line, parts=(line,)))
 
 
-@pytest.mark.parametrize(
-    ("part", "path"),
-    [
-        (Line(price=Decimal("1.555")), "price"),
-        (Line(at=datetime(2026, 1, 31)), "at"),  # noqa: DTZ001
-    ],
-)
-def test_nothing_slips_through_in_a_tuple(part: Line, path: str) -> None:
-    """What is rejected in a list is rejected in a tuple, with its place."""
-    with pytest.raises(RequestInvalid) as rejected:
-        HOLDER.encode(Holder(parts=(Line(), part)))
-
-    assert f"$.parts[1].{path}" == rejected.value.path
-
-
 Fee = NewType("Fee", Decimal)
 
 
@@ -317,25 +296,6 @@ def test_null_and_text_are_sent_in_free_form_data() -> None:
     free = {"a": None, "b": "NaN", "c": ["Infinity", 1.5, Decimal("1E+999")]}
 
     assert b'"free":{"a":null,"b":"NaN","c":["Infinity",1.5,1E+999]}' in NUMBERS.encode(Body(line=Line(free=free)))
-
-
-class Tagged(RequestStruct):
-    """A body with patterns."""
-
-    told: Annotated[str, Meta(pattern=r"\Adev_(?#must begin with dev_)")] = "dev_"
-    bare: Annotated[str, Meta(pattern=r"\A[a-z]*\Z")] = ""
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [(Tagged(told="x"), "must begin with dev_"), (Tagged(bare="7"), r"Expected `str` matching regex '\\A[a-z]*\\Z'")],
-)
-def test_a_pattern_is_told_in_words(body: Tagged, reason: str) -> None:
-    """Where a pattern says in a comment what it asks for, that is the reason, and not the pattern."""
-    with pytest.raises(RequestInvalid) as rejected:
-        declared(body=Tagged).encoder.encode(body)
-
-    assert reason == rejected.value.reason
 
 
 @pytest.mark.parametrize("reason", REFUSED)

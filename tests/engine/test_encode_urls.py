@@ -77,16 +77,6 @@ async def test_a_filter_that_is_required_has_to_be_given(query: dict[str, object
     assert ("$query", "required") == (rejected.value.path, rejected.value.rule)
 
 
-def test_truth_values_in_a_query() -> None:
-    """A truth value goes out as JSON writes it."""
-
-    class Filters(TypedDict):
-        live: bool
-
-    assert "live=true" == declared(query=Filters).query_encoder.encode({"live": True})
-    assert "live=false" == declared(query=Filters).query_encoder.encode({"live": False})
-
-
 class Plain(Enum):
     """A status whose members are no texts, and one that would leave the filter out."""
 
@@ -168,12 +158,6 @@ def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> N
     assert path == rejected.value.path
 
 
-def test_an_operation_without_filters_takes_none() -> None:
-    """An operation that is no search rejects every filter."""
-    with pytest.raises(RequestInvalid, match="its filters are: none"):
-        declared(query=None).query_encoder.encode({"status": "closed"})
-
-
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 UNSAFE = [
@@ -234,18 +218,6 @@ async def test_an_id_may_be_a_number_or_a_uuid(client, transport, value: Any, te
     transport.replies(Response(200, {}, json.dumps(page).encode()))
     window = {"date_created_to": datetime(2026, 1, 31, tzinfo=UTC)}
     assert 1 == len(await client.merchant_orders.search(**window, **{name: value}, certify=True).collect())
-
-
-@pytest.mark.parametrize(
-    "value", ["ORD01J67CQQH5904WDBVZEM4JMEP3", "2c938084726fca480172750000000000", "a.b", "-", "~a_", "1"]
-)
-async def test_ids_go_into_the_path_as_they_are(client, transport, value: str) -> None:
-    """What real ids are made of needs no quoting."""
-    transport.replies(Response(200, {}, b'{"id":"%b"}' % value.encode()))
-
-    await client.orders.get(value)
-
-    assert transport.requests[0].url.endswith(f"/v1/orders/{value}")
 
 
 @pytest.mark.parametrize(

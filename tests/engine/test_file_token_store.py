@@ -72,21 +72,6 @@ async def test_a_pair_is_on_the_disk_before_it_counts(path, issuer, monkeypatch)
     assert [path.stat().st_size, "replaced", path.parent.stat().st_size] == steps
 
 
-async def test_a_folder_that_cannot_be_forced_to_the_disk(path, issuer, monkeypatch) -> None:
-    """Some file systems cannot do it: a pair that has taken the place of the old one is saved all the same."""
-    fsync = os.fsync
-
-    def forced(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError("not of folders")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", forced)
-    await FileTokenStore(path).save(issuer.pair())
-
-    assert issuer.pair() == await FileTokenStore(path).load()
-
-
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
 async def test_a_crash_leaves_the_old_pair(path, issuer, monkeypatch, broken: str) -> None:
     """A pair that could not be written whole replaces nothing and leaves nothing behind."""
@@ -118,18 +103,6 @@ async def test_a_link_stays_one(path, issuer) -> None:
     assert path.is_symlink()
     assert issuer.pair() == await FileTokenStore(target).load()
     assert {"kept.json", "kept.json.lock"} == {file.name for file in target.parent.iterdir()}
-
-
-async def test_a_relative_path_means_one_file(path, issuer, monkeypatch) -> None:
-    """A store finds its pair again after the process has gone to another folder."""
-    monkeypatch.chdir(path.parent)
-    store = FileTokenStore(path.name)
-    (path.parent / "elsewhere").mkdir()
-    monkeypatch.chdir(path.parent / "elsewhere")
-
-    await store.save(issuer.pair())
-
-    assert issuer.pair() == await FileTokenStore(path).load()
 
 
 async def test_a_file_that_is_mounted_by_itself(path, signed_in, issuer, monkeypatch) -> None:

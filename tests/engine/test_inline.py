@@ -146,10 +146,6 @@ class Thing(Struct):
 KEYED = Operation(
     name="things.create", method="POST", path="/t", retry=RetryClass.KEYED, body=Name, result=Thing, key_header="Foo-Id"
 )
-PROBE = Operation(
-    name="things.probe", method="HEAD", path="/t", retry=RetryClass.READ, result=Thing, empty_response=True
-)
-LOOK = Operation(name="things.look", method="GET", path="/t", retry=RetryClass.READ, body=Name, result=Thing)
 
 
 class Things(Resource):
@@ -193,26 +189,6 @@ async def test_a_key_stands_once_in_the_header_of_an_own_name() -> None:
             await Things(client).write(KEYED, Name("a"))
 
     assert [1, 1, 1] == [data.lower().count(b"\r\nfoo-id:") for data in raw.received]
-
-
-async def test_the_body_of_a_get_has_its_length() -> None:
-    """Without it, the platform would take the body for the beginning of the next request."""
-    raw = Raw(http(200, b'{"id":"1"}'))
-    async with raw.client() as client:
-        for _ in range(3):
-            await Things(client).write(LOOK, Name("a"))
-
-    assert 3 * [1] == [data.lower().count(b"\r\ncontent-length: 12\r\n") for data in raw.received]
-
-
-async def test_the_response_to_a_head_has_no_body() -> None:
-    """Its length is that of what it is about: to wait for so many bytes would be for ever."""
-    raw = Raw(http(200, b"", length=12))
-    async with raw.client() as client:
-        for _ in range(3):
-            await asyncio.wait_for(Things(client).write(PROBE), 5)
-
-    assert 3 == len(raw.received)
 
 
 class Counting(Http11Transport):

@@ -93,24 +93,6 @@ async def test_an_entry_that_is_no_row_takes_its_place(
     assert [row for row in table.ids if row not in bad] == await ids(table.search(over(table), prefetch=prefetch))
 
 
-def entries_of_any_list(anomalies, place: str) -> int:
-    """Count whatever was dropped out of a list, and lists themselves."""
-    return sum(anomaly.dropped for anomaly in anomalies)
-
-
-@pytest.mark.control("paymentsdk._paging.pager.dropped_entries", entries_of_any_list)
-@pytest.mark.parametrize("member", [{"external_reference": [5]}, {"shipments": [None]}])
-async def test_a_row_that_loses_a_member_is_counted_once(tables, member: dict[str, object]) -> None:
-    """What is dropped within a row, a member or an entry of its lists, is no row: none behind it is skipped."""
-
-    def spoil(response: dict[str, object], request) -> dict[str, object]:
-        return {"elements": [row | member for row in response["elements"]], "total": response["total"]}
-
-    table = tables(9, cap=4, elements=True, changes=spoil)
-
-    assert table.ids == await ids(table.search(over(table)))
-
-
 class Sale(ResponseStruct):
     """A row of a search that somebody else declares."""
 
@@ -230,17 +212,6 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
     assert (30, [0, 30]) == (again.value.resume_point, table.offsets)
 
 
-async def test_a_failure_is_an_error_of_its_own_for_each_who_asks(tables) -> None:
-    """One error raised again and again would grow by a traceback each time."""
-    table = tables(30, changes=lambda response, request: Response(400))
-    walk = table.search(over(table)).pages()
-
-    failures = await asyncio.gather(*(anext(walk) for _ in range(3)), return_exceptions=True)
-
-    assert [0] * 3 == [failure.resume_point for failure in failures]
-    assert 3 == len({id(failure) for failure in failures})
-
-
 @pytest.mark.parametrize("prefetch", [1, 4])
 async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
     """Each row goes to one of those who take from one iterator, and when it fails, all of them learn of it."""
@@ -293,14 +264,6 @@ def test_a_resume_point_is_an_integer_that_knows_more() -> None:
     assert [5000, 5000] == [twin.total for twin in (copy.copy(point), pickle.loads(pickle.dumps(point)))]
 
 
-async def test_an_overlap_reaches_before_the_start(tables) -> None:
-    """Rows that have moved up between two walks are found by whoever goes on with an overlap."""
-    table = tables(12)
-    table.ids.remove(1)
-
-    assert list(range(4, 13)) == await ids(table.search(over(table), page_size=4, start=4, overlap=2))
-
-
 @pytest.mark.parametrize(("limit", "calls"), [(0, 0), (30, 1), (31, 2), (None, 3)])
 async def test_collect_takes_a_limit(tables, limit: int | None, calls: int) -> None:
     """A limit is kept exactly, and no page is fetched that it does not need."""
@@ -319,12 +282,3 @@ async def test_first_is_one_call(tables) -> None:
     assert 1 == (await table.search(over(table), prefetch=8).first()).id
     assert [0] == table.offsets
     assert await tables(0).search(over(tables(0))).first() is None
-
-
-async def test_walks_of_one_pager_are_apart(tables) -> None:
-    """A pager can be walked again, and by two at the same time: each walk sees all rows."""
-    table = tables(70)
-    pager = table.search(over(table), prefetch=2)
-
-    assert [table.ids] * 2 == await asyncio.gather(ids(pager), ids(pager))
-    assert table.ids == await ids(pager)

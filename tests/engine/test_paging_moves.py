@@ -22,19 +22,6 @@ async def test_rows_that_appear_at_the_end_are_found(tables) -> None:
     assert list(range(1, 201)) == await ids(table.search(over(table), prefetch=4))
 
 
-async def test_rows_that_appear_in_front_are_not_repeated(tables) -> None:
-    """New rows push others over the edge of a page: each is given once."""
-
-    def newer(table) -> None:
-        table.ids.insert(0, -len(table.offsets))
-
-    table = tables(100, drift=newer)
-    walked = await ids(table.search(over(table)))
-
-    assert len(walked) == len(set(walked))
-    assert set(range(1, 101)) <= set(walked)
-
-
 def vanishing(plan: list[list[float]]):
     """Delete rows before each page: for each number of *plan*, the row at that share of the table."""
     steps = iter(plan)
@@ -112,19 +99,6 @@ async def test_a_walk_goes_back_no_further_than_rows_have_slid(tables) -> None:
 
     assert list(range(1, 301)) == sorted(await ids(table.search(over(table))))
     assert 150 - 45 - 30 <= min(table.offsets[5:]) <= 150 - 45
-
-
-async def test_rows_that_vanish_while_as_many_appear(tables) -> None:
-    """A total that stays the same hides that rows slid: reading some rows of every page again finds them."""
-
-    def swap(table) -> None:
-        table.ids.append(1000 + len(table.ids) + len(table.offsets))
-        table.ids.pop(0)
-
-    table, lossy = tables(100, drift=swap), tables(100, drift=swap)
-
-    assert set(range(5, 101)) <= set(await ids(table.search(over(table), overlap=5, page_size=20)))
-    assert not set(range(5, 101)) <= set(await ids(lossy.search(over(lossy), page_size=20)))
 
 
 def unreserved(begin):

@@ -7,7 +7,7 @@ import json
 from typing import TypedDict
 
 import pytest
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from paymentsdk import (
     Incomplete,
@@ -18,11 +18,8 @@ from paymentsdk import (
     RequestInvalid,
     Response,
     RetryClass,
-    SendFailed,
 )
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.testing import MemoryTransport
-from tests.engine.walks import ids
 
 
 class Position(TypedDict, total=False):
@@ -62,15 +59,6 @@ async def test_the_position_is_no_filter(client, place: str, reason: str) -> Non
         client.invoices.search(**{place: 20})
 
     assert (place, reason) == (rejected.value.path, rejected.value.reason)
-
-
-async def test_options_at_their_bounds(client, transport) -> None:
-    """A walk may be resumed far out, and read as much again as a page has but one row."""
-    transport.replies(Response(200, {}, b'{"results":[],"paging":{"offset":9007199253740993,"total":0}}'))
-    walk = client.invoices.search(page_size=1_000_000, start=2**53, prefetch=64, overlap=999_999)
-
-    assert [] == await walk.collect(limit=2**53)
-    assert transport.requests[0].url.endswith("?offset=9007199253740993&limit=1000000")
 
 
 @pytest.mark.parametrize(
@@ -127,35 +115,6 @@ async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> 
     assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
 
 
-class Loose(Struct):
-    """A row that may have no id, told apart from one of null."""
-
-    name: str
-    id: str | UnsetType = UNSET
-
-
-class Loosely(Struct):
-    """A page of them."""
-
-    rows: tuple[Loose, ...]
-    total: int
-
-
-@pytest.mark.control("paymentsdk._paging.pager._id_of", lambda row: row.id)
-async def test_rows_whose_id_is_not_set_are_all_new(client, transport) -> None:
-    """To have no id is no id that rows share, whichever way an operation of one's own says it."""
-    transport.replies(*(Response(200, {}, b'{"rows":[{"name":"%d"}],"total":3}' % row) for row in range(3)))
-    search = dataclasses.replace(SHELVES, result=Loosely)
-
-    assert ["0", "1", "2"] == [row.name for row in await Pager(client, search).collect()]
-
-
-class Parted(Struct):
-    """A page whose rows stand in a part of it."""
-
-    part: Shelves | None = None
-
-
 @pytest.mark.control("paymentsdk.Operation._check_page", lambda operation: None, raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     ("result", "shape", "wrong"),
@@ -173,13 +132,6 @@ def test_a_shape_with_a_name_that_the_result_does_not_have(result: type, shape: 
 
     assert "shelves.search.page" == rejected.value.path
     assert f"{wrong!r} is not a field of the result" == rejected.value.reason
-
-
-@pytest.mark.parametrize("wrong", ["part.totl", "prt.total"])
-def test_a_shape_with_a_wrong_name_in_a_part(wrong: str) -> None:
-    """Parts are looked into, once their classes are defined."""
-    with pytest.raises(RequestInvalid, match=f"'{wrong}' is not a field"):
-        dataclasses.replace(SHELVES, result=Parted, page=PageShape(items="part.rows", total=wrong))
 
 
 class Line(Struct):
@@ -208,18 +160,6 @@ async def test_rows_without_an_id_that_go_in_a_circle(client, transport, amounts
         await Pager(client, LEDGER).collect()
 
     assert 140 > len(transport.requests)
-
-
-async def test_a_reset_in_the_middle_is_not_noticed(tables, make_client) -> None:
-    """Pages are retried like any other read: a walk over a shaky connection gives every row once."""
-
-    def shake(response: dict[str, object], request) -> None:
-        if len(table.offsets) % 2:
-            raise SendFailed("reset")
-
-    table = tables(100, changes=shake)
-
-    assert table.ids == await ids(table.search(make_client(transport=MemoryTransport(table)), prefetch=3))
 
 
 class Kind(TypedDict, total=False):

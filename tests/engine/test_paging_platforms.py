@@ -69,19 +69,6 @@ async def test_every_way_to_say_where_the_end_is(tables, ending: str, rows: int)
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
-async def test_a_total_that_is_told_once(tables, prefetch: int) -> None:
-    """A platform may count only for the first page: the walk goes on to the last row all the same."""
-
-    def only_at_first(response: dict[str, object], request) -> None:
-        if response["paging"]["offset"]:
-            del response["paging"]["total"]
-
-    table = tables(100, changes=only_at_first)
-
-    assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
-
-
-@pytest.mark.parametrize("prefetch", [1, 4])
 async def test_more_rows_than_the_total(tables, prefetch: int) -> None:
     """A page that goes beyond the total shows that nobody has counted: what comes behind it is asked for as well."""
 
@@ -158,16 +145,6 @@ def turned(table) -> list[dict[str, object]]:
     """The same ten rows, in another order each time."""
     turn = len(table.offsets) % 10
     return [{"id": (row + turn) % 10 + 1} for row in range(10)]
-
-
-@pytest.mark.parametrize(("rows", "start"), [(0, 0), (60, 60)])
-async def test_an_empty_page_at_the_end_is_as_it_should_be(tables, caplog, rows: int, start: int) -> None:
-    """A search that finds nothing, or nothing more, is no reason to warn anybody."""
-    table = tables(rows)
-
-    [page] = [page async for page in table.search(over(table), start=start).pages()]
-
-    assert ((), (), []) == (page.items, page.anomalies, caplog.records)
 
 
 async def test_an_unrequested_page_is_rejected(tables, make_client) -> None:

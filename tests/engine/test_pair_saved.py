@@ -166,20 +166,6 @@ async def test_an_abandoned_pair_is_saved_in_the_end(signed_in, issuer) -> None:
     assert "TG-refresh-2" == (await store.load()).refresh_token
 
 
-async def test_a_pair_that_cannot_be_saved_in_the_end(signed_in, issuer, caplog) -> None:
-    """A store that fails in the end as well keeps no client from being closed: the log has a warning."""
-    store = SlowStore(issuer, failures=9)
-    client = signed_in(issuer.pair(expires_at=START + 300), store=store)
-    issuer.rejection = ORDER
-    await client.orders.get("ORD1")
-    caplog.clear()
-
-    await client.aclose()
-
-    assert [("failed", 0)] * 2 == store.log
-    assert "a new token pair could not be saved" in caplog.text
-
-
 async def test_closing_asks_for_no_pair(signed_in, issuer) -> None:
     """A pair that came after the one that could not be saved stays in the store, and nothing is asked for."""
     store = Unsure()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -130,23 +127,6 @@ async def test_a_walk_can_go_on_after_a_cancelled_page(tables) -> None:
     assert table.ids == walked + [row.id async for page in walk for row in page.items]
 
 
-def test_a_walk_that_outlives_its_loop(tables, caplog) -> None:
-    """A walk that is dropped when its loop is long gone does so in silence, whatever came of the pages ahead."""
-    table = tables(6_000, changes=lambda response, request: Response(400) if len(table.offsets) > 2 else None)
-    walks = []
-
-    async def begin() -> None:
-        walk = table.search(over(table), prefetch=3).pages()
-        await anext(walk)
-        await anext(walk)
-        walks.append(walk)
-
-    asyncio.run(begin())
-    walks.clear()
-    gc.collect()
-    assert [] == caplog.records
-
-
 async def begun(tables) -> AsyncIterator[Page[object]]:
     """Return a walk whose later pages do not come."""
     table = tables(6_000)
@@ -215,36 +195,3 @@ async def test_the_memory_of_a_long_walk_is_flat(tables) -> None:
         tracemalloc.stop()
 
     assert held[1] - held[0] < 200_000
-
-
-async def test_closing_waits_for_fetches_that_were_given_up_before(make_client) -> None:
-    """Those that a shrunken search has made useless are gone as well, also if its last page has come."""
-    rows, alive = list(range(1, 31)), set()
-
-    async def platform(request) -> Response:
-        offset = int(dict(parse_qsl(urlsplit(request.url).query))["offset"])
-        alive.add(offset)
-        try:
-            if offset >= len(rows):
-                await asyncio.Event().wait()
-            page = [{"id": row} for row in rows[offset : offset + 3]]
-            response = {"paging": {"offset": offset, "total": len(rows)}, "results": page}
-            return Response(200, {}, json.dumps(response).encode())
-        except asyncio.CancelledError:
-            for _ in range(100):  # A connection takes its time to end.
-                await asyncio.sleep(0)
-            raise
-        finally:
-            alive.discard(offset)
-
-    pages = make_client(platform).invoices.search(prefetch=3).pages()
-    await anext(pages)
-    del rows[6:]
-    while (await anext(pages)).resume_point is not None:
-        pass
-    given_up = set(alive)
-
-    await pages.aclose()
-
-    assert given_up
-    assert not alive

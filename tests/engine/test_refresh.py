@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import traceback
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from paymentsdk import (
     BadRequest,
     ClientClosed,
     MemoryTokenStore,
-    NotSent,
     PaymentsError,
     ReauthorizationRequired,
     RefreshingToken,
@@ -140,25 +138,6 @@ async def test_a_cancelled_waiter_does_not_take_the_refresh_with_it(signed_in, i
     assert 1 == len(issuer.refreshes)
 
 
-async def test_a_refresh_that_ends_without_waiters(issuer, until, caplog) -> None:
-    """When all who waited are cancelled, a refresh that comes to nothing does so in silence."""
-    auth, go_on = RefreshingToken(issuer.pair(expires_at=0.0)), asyncio.Event()
-
-    async def exchange(refresh_token: str) -> TokenPair:
-        await go_on.wait()
-        raise NotSent("connection refused")
-
-    waiting = asyncio.create_task(auth.renew(None, exchange, START))
-    await until(lambda: auth._flight)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    go_on.set()
-    await until(lambda: auth._flight is None)
-    gc.collect()
-
-    assert [] == caplog.records
-
-
 async def test_a_refresh_cancelled_before_it_begins_is_started_again(issuer) -> None:
     """Whoever cancels every task of a program that goes on leaves no token that cannot be refreshed any more."""
     auth = RefreshingToken(issuer.pair(expires_at=0.0))
@@ -245,22 +224,6 @@ def test_one_loop_for_one_refreshing_token(issuer) -> None:
             second.run(auth.renew("APP_USR-access-2", exchange, START))
     with asyncio.Runner() as third:
         assert "APP_USR-access-2" == third.run(auth.renew("APP_USR-access-2", exchange, START))
-
-
-def test_closing_does_not_wait_for_a_refresh_of_a_loop_that_is_gone(make_client, issuer, until) -> None:
-    """What was under way on a loop that has stopped never ends there: closing on another one does not hang."""
-    client = make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=0.0)))
-
-    async def give_up() -> None:
-        call = asyncio.create_task(client.orders.get("ORD1"))
-        await until(lambda: issuer.asked)
-        call.cancel()
-
-    with asyncio.Runner() as first, asyncio.Runner() as second:
-        first.run(give_up())
-        second.run(asyncio.wait_for(client.aclose(), 5))
-
-    assert "(closed)" in repr(client)
 
 
 class Forgetful:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
 
 import pytest
 
@@ -13,7 +12,6 @@ from paymentsdk import (
     MemoryTokenStore,
     OutcomeUnknown,
     ReauthorizationRequired,
-    RefreshFailed,
     RefreshingToken,
     Response,
     RetryPolicy,
@@ -103,32 +101,6 @@ async def test_a_spent_grant_leaves_the_live_token(signed_in, issuer, clock) -> 
     assert (1, 2) == (len(issuer.refreshes), len(issuer.used))
 
 
-async def test_a_spent_grant_whose_token_is_rejected(signed_in, issuer) -> None:
-    """Once the live token of a spent grant is rejected, no further call goes out with it."""
-    issuer.trouble = [Response(400, {}, b'{"error":"invalid_grant"}')]
-    client = signed_in(issuer.pair(expires_at=START + 300))
-    await client.orders.get("ORD1")
-    issuer.generation = 9
-
-    for _ in range(3):
-        with pytest.raises(ReauthorizationRequired):
-            await client.orders.get("ORD1")
-
-    assert (1, 2) == (len(issuer.refreshes), len(issuer.used))
-
-
-async def test_a_rejection_that_is_not_terminal(signed_in, issuer) -> None:
-    """After any other rejection of a refresh the next call tries again."""
-    issuer.trouble = [Response(400, {}, b'{"error":"invalid_scope"}')]
-    client = signed_in(issuer.pair(expires_at=0.0))
-
-    with pytest.raises(RefreshFailed, match="refreshed: 400 invalid_scope") as unsent:
-        await client.orders.get("ORD1")
-    await client.orders.get("ORD1")
-
-    assert 0 == unsent.value.attempts
-
-
 async def test_a_pair_keeps_its_refresh_token(make_client, clock) -> None:
     """A response without a new refresh token leaves the old one good; without a lifetime, nobody knows the end."""
     client = make_client(Response(200, {}, b'{"access_token":"APP_USR-new"}'))
@@ -202,22 +174,3 @@ async def test_a_machine_that_slept_while_the_token_was_refreshed(make_client, i
         await client.orders.cancel("ORD1")
 
     assert 1 + refused == len(sent)
-
-
-async def test_a_key_is_as_old_as_the_request_whose_token_was_rejected(make_client, issuer, clock) -> None:
-    """The platform has seen the key then, and not only when it came again with the new token."""
-
-    async def platform(request) -> Response:
-        if request.url.endswith("/oauth/token"):
-            clock._now += 20
-            return Response(200, {}, b'{"access_token":"APP_USR-new"}')
-        if "APP_USR-new" in request.headers["Authorization"]:
-            raise SendFailed("reset")
-        return Response(401)
-
-    client = make_client(platform, auth=RefreshingToken(issuer.pair()), retry=RetryPolicy(attempts=1))
-
-    with pytest.raises(OutcomeUnknown) as unknown:
-        await client.orders.cancel("ORD1")
-
-    assert (2, datetime.fromtimestamp(START, UTC)) == (unknown.value.attempts, unknown.value.first_sent_at)

@@ -10,9 +10,7 @@ import pytest
 from paymentsdk import (
     OPERATIONS,
     NoAnswer,
-    OutcomeUnknown,
     PaymentsError,
-    RequestInvalid,
     Response,
     RetryPolicy,
     SendFailed,
@@ -20,31 +18,6 @@ from paymentsdk import (
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
-
-
-def any_page(read):
-    """Take every response for the page that was asked for."""
-
-    def read_any(self, response):
-        page = read(self, response)
-        return page._replace(items=page.items or (), offset=None)
-
-    return read_any
-
-
-@pytest.mark.control("paymentsdk.PageShape.read", around=any_page)
-@pytest.mark.parametrize("name", ["invoices.search", "merchant_orders.search"])
-async def test_an_unrequested_page_does_not_count(play, jobs, name: str) -> None:
-    """A page at another offset, or a response without rows, is never taken for the page of this request."""
-    await assert_foreign(play, jobs, name)
-
-
-async def assert_foreign(play, jobs, name: str) -> None:
-    """Call *name*, and have the response to another request."""
-    played = await play(name, jobs[name].foreign, retry=ONCE)
-
-    assert (OutcomeUnknown if OPERATIONS[name].writes else NoAnswer) is type(played.error)
-    assert "the response is" in played.error.reason or "the response is about another" in played.error.reason
 
 
 NO_PAGES = [
@@ -131,14 +104,6 @@ async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
     assert 404 == played.error.last_error.status
 
 
-async def test_a_name_is_not_an_operation(client, transport) -> None:
-    """Whoever gives a name is told where the operation is."""
-    with pytest.raises(RequestInvalid, match=r"such as OPERATIONS\['orders.get'\]"):
-        await client.call("orders.get", order_id="ORD1")
-
-    assert [] == transport.requests
-
-
 class Weighed(Response, frozen=True, weakref=True):
     """A response of which a test can see whether it is still there."""
 
@@ -161,16 +126,6 @@ async def test_an_error_that_is_kept_does_not_keep_the_response(make_client, sta
 
     assert failure.value.__traceback__
     assert [] == [reference for reference in responses if reference() is not None]
-
-
-@pytest.mark.parametrize("name", ["orders.create", "preferences.create", "customers.create", "wallet_payments.create"])
-async def test_an_empty_id_is_rejected(play, name) -> None:
-    """A response that names nothing, with no id or an empty one, does not say that all is well."""
-    nameless = await play(name, Response(201, {}, b'{"id":""}'), retry=ONCE)
-    null = await play(name, Response(201, {}, b'{"id":null}'), retry=ONCE)
-
-    assert nameless.is_unknown()
-    assert nameless.error.reason == null.error.reason == "HTTP 201, but the body has no usable 'id'"
 
 
 async def test_a_defect_in_reading_does_not_cost_the_key(play, monkeypatch) -> None:

@@ -188,18 +188,6 @@ async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_c
     assert 1 + refused_before == unknown.value.attempts
 
 
-async def test_the_age_of_a_key_begins_with_the_first_byte(play, jobs) -> None:
-    """Attempts that never left make a key no older; `first_sent_at` is when the first one left, not when it ended."""
-    unsent = SendFailed("refused", sent=False)
-
-    rejection = Response(400, {}, b'{"code":"property_value"}')
-    played = await play("orders.create", unsent, RESET, rejection, retry=RetryPolicy(base_delay=0))
-    doubtful = await play("orders.create", unsent, asks_for(10, 503), RESET, retry=RetryPolicy(attempts=3))
-
-    assert 400 == played.error.status
-    assert doubtful.slept[0] == pytest.approx(doubtful.error.first_sent_at.timestamp() - 1_700_000_000, abs=1e-6)
-
-
 # --- the bytes --------------------------------------------------------------------------------------------------------
 
 
@@ -380,17 +368,6 @@ async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(jobs["orders.get"].call(client))
     assert 2 == len(transport.requests)
-
-
-@pytest.mark.parametrize("name", ["orders.get", "orders.create"])
-async def test_an_unrequested_cancellation_is_not_a_response(make_client, jobs, name: str) -> None:
-    """What ended a task of the transport's own does not end the caller's: the call goes on, with its one key."""
-    transport = MemoryTransport([asyncio.CancelledError(), jobs[name].response])
-
-    await jobs[name].call(make_client(transport=transport))
-
-    assert 2 == len(transport.requests)
-    assert 1 == len({request.headers.get("X-Idempotency-Key") for request in transport.requests})
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,11 @@ from math import inf
 import pytest
 
 from paymentsdk import (
-    Failure,
     OutcomeUnknown,
-    RefreshingToken,
     Response,
     RetryPolicy,
     SendFailed,
     Timeout,
-    TokenPair,
     errors,
 )
 
@@ -28,30 +25,6 @@ CLASSES = {
     "refresh": "oauth.refresh",
 }
 
-# The same failure again and again: the requests that are sent, and the error in the end. "-": it cannot happen.
-TABLE = """
-            | read            | keyed            | delete           | unkeyed          | code             | refresh
-unsent      | 4 NotSent       | 4 NotSent        | 4 NotSent        | 4 NotSent        | 4 NotSent        | 4 NotSent
-reset       | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-timeout     | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-truncated   | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-html        | 4 NoAnswer      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-foreign     | 4 NoAnswer      | 4 OutcomeUnknown | -                | 1 OutcomeUnknown | -                | -
-500         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-503         | 4 ServerError   | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-408         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-424         | 4 APIError      | 4 OutcomeUnknown | 4 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 2 OutcomeUnknown
-429         | 4 RateLimited   | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited    | 4 RateLimited
-409         | 1 Conflict      | 3 OutcomeUnknown | 1 Conflict       | 1 Conflict       | 1 Conflict       | 1 Conflict
-423         | 1 APIError      | 3 OutcomeUnknown | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
-401         | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed | 1 AuthenticationFailed
-403         | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied     | 1 PermissionDenied
-307         | 1 APIError      | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown | 1 OutcomeUnknown
-400         | 1 BadRequest    | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest
-422         | 1 BadRequest    | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest     | 1 BadRequest
-404         | 1 NotFound      | 1 NotFound       | 1 NotFound       | 1 NotFound       | 1 NotFound       | 1 NotFound
-402         | 1 APIError      | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError       | 1 APIError
-"""  # noqa: E501 - a table
 
 # Different failures one after the other, which the table above does not say: the requests, and the outcome.
 SEQUENCES = """
@@ -91,19 +64,6 @@ refresh | reset 400                  | 2 OutcomeUnknown
 """
 
 PATIENT = Timeout(total=None, attempt=30.0)
-#: What an unkeyed write may do when it was asked for: the column of a keyed one, but for the rejection after a doubt.
-ASKED = RetryPolicy(retry_unkeyed=True)
-
-
-def cells() -> list[object]:
-    """Return (operation, failure, requests, error) for each cell of the table."""
-    head, *rows = [[cell.strip() for cell in row.split("|")] for row in TABLE.strip("\n").splitlines()]
-    return [
-        pytest.param(CLASSES[column], failure, int(cell.split()[0]), cell.split()[1], id=f"{column}-{failure}")
-        for failure, *verdicts in rows
-        for column, cell in zip(head[1:], verdicts, strict=True)
-        if cell != "-"
-    ]
 
 
 def sequences() -> list[object]:
@@ -115,21 +75,6 @@ def sequences() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize(("name", "failure", "requests", "error"), cells())
-async def test_cell(play, jobs, failures, *, name: str, failure: str, requests: int, error: str) -> None:
-    """An operation that fails in one way for ever sends so many requests, all the same, and ends in this error."""
-    step = jobs[name].foreign if failure == "foreign" else failures[failure]
-
-    played = await play(name, step, timeout=PATIENT)
-
-    assert requests == len(played.requests)
-    assert requests - 1 == len(played.slept)
-    assert getattr(errors, error) is type(played.error)
-    assert 1 == len({(request.method, request.url, request.body) for request in played.requests})
-    assert requests == played.error.attempts
-    assert {played.error.idempotency_key} == played.keys
-
-
 @pytest.mark.parametrize(("name", "steps", "requests", "outcome"), sequences())
 async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], requests: int, outcome: str) -> None:
     """Failures of several kinds, one after the other, end in what is true of all of them together."""
@@ -138,33 +83,6 @@ async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], re
     assert requests == len(played.requests)
     assert outcome == ("ok" if played.error is None else type(played.error).__name__)
     assert 1 == len({(request.body, request.headers.get("X-Idempotency-Key")) for request in played.requests})
-
-
-def always_again(table):
-    """Send every request again whose response is not trusted."""
-    lost = Failure.NO_TRUSTED_RESPONSE
-
-    return {rule: {**row, lost: type(row[lost]).RETRY} for rule, row in table.items()}
-
-
-@pytest.mark.control("paymentsdk._call.verdicts.TABLE", around=always_again)
-@pytest.mark.parametrize("name", [CLASSES["unkeyed"], CLASSES["code"]])
-async def test_what_cannot_be_repeated_is_sent_once(play, failures, name: str) -> None:
-    """A write without a key, and a code that is good for one use, are never sent again when the outcome is in doubt."""
-    played = await play(name, failures["reset"])
-
-    assert 1 == len(played.requests)
-
-
-@pytest.mark.parametrize(("steps", "requests"), [("reset", 4), ("reset 400", 2), ("reset 409", 2), ("503 ok", 1)])
-async def test_unkeyed_writes_are_repeated_when_asked_for(play, jobs, failures, *, steps: str, requests: int) -> None:
-    """`retry_unkeyed` repeats after no response. A rejection then proves nothing: it may be due to the first one."""
-    steps = [{**failures, "ok": jobs["preferences.create"].response}[step] for step in steps.split()]
-
-    played = await play("preferences.create", *steps, retry=ASKED)
-
-    assert requests == len(played.requests)
-    assert played.is_unknown()
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.MAX_UNSETTLED", inf)
@@ -218,34 +136,6 @@ async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
 
     assert played.is_unknown()
     assert {played.error.idempotency_key} == played.keys
-
-
-@pytest.mark.parametrize("name", CLASSES.values())
-async def test_a_401_is_followed_by_a_new_token_once(play, jobs, failures, clock, name: str) -> None:
-    """With a token that can be refreshed, a 401 costs one refresh and one resend of the same request, with no pause."""
-
-    async def platform(request):
-        if request.url.endswith("/oauth/token"):
-            return jobs["oauth.refresh"].response
-        return jobs[name].response if "new-access" in request.headers["Authorization"] else failures["401"]
-
-    auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
-    if name.startswith("oauth."):
-        played = await play(name, failures["401"], auth=auth)
-        assert 1 == len(played.requests)
-        assert 401 == played.error.status
-        return
-
-    played = await play(name, platform, auth=auth)
-
-    first, refresh, second = played.requests
-    assert refresh.url.endswith("/oauth/token")
-    assert (first.url, first.body, first.headers.get("X-Idempotency-Key")) == (
-        second.url,
-        second.body,
-        second.headers.get("X-Idempotency-Key"),
-    )
-    assert [] == clock.slept
 
 
 async def test_what_a_permanent_failure_is(play, failures) -> None:

@@ -80,21 +80,6 @@ async def test_each_attempt_is_signed_as_it_goes_out(play, jobs, clock: FakeCloc
     assert later > began
 
 
-async def test_requests_for_tokens_are_not_signed(make_client, jobs) -> None:
-    """The token endpoint is told who asks by the credentials in the body."""
-    signer = Signs()
-    requests = []
-
-    async def issue(request: Request) -> Response:
-        requests.append(request)
-        return jobs["oauth.refresh"].response
-
-    await make_client(issue, auth=signer).oauth.refresh("TG-1")
-
-    assert [] == signer.seen
-    assert ["X-Signature" in request.headers for request in requests] == [False]
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

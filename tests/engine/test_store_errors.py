@@ -46,22 +46,6 @@ async def test_a_pair_that_was_saved_all_the_same(signed_in, issuer, expires_at:
     assert [f"TG-refresh-{spent}" for spent in range(1, generation)] == issuer.refreshes
 
 
-@pytest.mark.parametrize(("rejected", "ends"), [("APP_USR-access-3", None), (None, START)])
-async def test_a_pair_that_came_after_is_refreshed_if_it_cannot_be_used(signed_in, issuer, rejected, ends) -> None:
-    """If it is the very one that was rejected, or has ended, its refresh token gets the next one, which is saved."""
-    store = Unsure(issuer.pair())
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
-    with pytest.raises(RefreshFailed):
-        await client.orders.get("ORD1")  # Its new pair waits to be saved.
-    issuer.renew("TG-refresh-2")
-    await store.save(issuer.pair(3, expires_at=ends))  # Another process has gone on from there.
-
-    token = await client._engine.settings.auth.renew(rejected, client._engine._exchange, START)
-
-    assert "APP_USR-access-4" == token == (await store.load()).access_token
-    assert ["TG-refresh-1", "TG-refresh-2", "TG-refresh-3"] == issuer.refreshes
-
-
 @pytest.mark.control("paymentsdk._auth.refresh.usable", lambda pair, rejected, now: pair.access_token != rejected)
 async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> None:
     """While the new pair waits to be saved, a call that was rejected with a still older token saves it and takes it."""

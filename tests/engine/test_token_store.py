@@ -99,20 +99,6 @@ async def test_any_other_pair_is_better_than_a_spent_one(
     assert f"Bearer APP_USR-access-{in_use}" == issuer.used[-1]
 
 
-async def test_a_spent_grant_next_to_another_spent_grant(signed_in, issuer) -> None:
-    """When the other pair of the store is spent as well, each is asked for once, and a person has to authorize."""
-    issuer.generation = 9
-    store = MemoryTokenStore(issuer.pair(1, expires_at=START - 9999))
-    client = signed_in(issuer.pair(2, expires_at=START - 1), store=store)
-
-    for _ in range(3):
-        with pytest.raises(ReauthorizationRequired):
-            await client.orders.get("ORD1")
-
-    assert {"TG-refresh-1", "TG-refresh-2"} == set(issuer.refreshes)
-    assert len(issuer.refreshes) <= 3
-
-
 async def test_nothing_in_the_store(signed_in, issuer) -> None:
     """With no pair at all a person has to authorize; once the store has a pair, calls go on."""
     store = MemoryTokenStore()
@@ -192,17 +178,6 @@ async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_clie
     assert [] == issuer.refreshes
 
 
-async def test_a_start_with_a_live_pair_does_not_wait(make_client, issuer, path) -> None:
-    """A program that starts takes the token that is in the file, also while another one renews it."""
-    await FileTokenStore(path).save(issuer.pair(expires_at=START + 3600))
-    client = make_client(issuer, auth=RefreshingToken(store=FileTokenStore(path)))
-
-    async with FileTokenStore(path).lock(), asyncio.timeout(PATIENCE):
-        assert "ORD1" == (await client.orders.get("ORD1")).id
-
-    assert [] == issuer.refreshes
-
-
 class WholeDatabase(MemoryTokenStore):
     """A store that nobody can read while somebody else has its lock, nor before the lock has connected it."""
 
@@ -234,20 +209,6 @@ async def wait_for(store: FileTokenStore) -> None:
     """Have the lock for a moment."""
     async with store.lock():
         pass
-
-
-async def test_who_gives_up_waiting_for_the_lock(path) -> None:
-    """A task that is cancelled while it waits for its turn holds nothing afterwards."""
-    store = FileTokenStore(path)
-
-    async with store.lock():
-        waiter = asyncio.create_task(wait_for(store))
-        await asyncio.sleep(0)
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-    async with asyncio.timeout(PATIENCE):
-        await wait_for(store)
 
 
 _LOCKER = """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
-from collections.abc import Collection
 
 import pytest
 
@@ -12,11 +10,6 @@ from paymentsdk._call.flow import Flow, FlowControl
 from tests.flow.platform import Callers, Limiter, SimulatedClock
 
 ADAPTIVE, GATE, OFF = FlowControl(adaptive=True), FlowControl(), FlowControl(gate=False)
-
-
-def jain(shares: Collection[float]) -> float:
-    """Return Jain's fairness index: 1 for all alike, 1/n for one who has it all."""
-    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
 @pytest.fixture
@@ -67,44 +60,6 @@ async def test_a_limit_that_is_raised_is_found(clock, run):
     await clock.run(10.0)
 
     assert platform.statuses[200] >= 0.85 * 10 * 300
-
-
-async def test_a_limit_that_is_lowered_is_found(clock, run):
-    """After a minute of a quarter, few are rejected."""
-    platform = Limiter(clock, burst=10)
-    await run(platform, ADAPTIVE, {"count": 64})
-    platform.rate = 25.0
-    await clock.run(10.0)
-    platform.statuses.clear()
-    await clock.run(20.0)
-
-    assert platform.rejected <= 0.05
-
-
-class Pool(Limiter):
-    """A platform without a limit, behind a pool of 16 connections: first come, first served."""
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        super().__init__(clock, rate=1e9, latency=0.02)
-        self.connections = asyncio.Semaphore(16)
-
-    async def send(self, seller: object = "shop-1") -> tuple[int, float]:
-        """Wait for a connection."""
-        async with self.connections:
-            return await super().send(seller)
-
-
-SELLERS = ({"count": 95, "seller": "big"}, *({"count": 5, "seller": f"small-{number}"} for number in range(19)))
-
-
-async def test_one_seller_with_half_of_the_load_gets_no_more_than_the_others(clock, run):
-    """Twenty sellers on one pool: Jain's index is above 0.95; without flow control the pool gives it half of all."""
-    fair, unfair = Pool(clock), Pool(clock)
-    await run(fair, FlowControl(adaptive=True, max_in_flight=16), *SELLERS, seconds=5.0)
-    await run(unfair, GATE, *SELLERS, seconds=5.0)
-
-    assert jain(fair.served.values()) >= 0.95
-    assert jain(unfair.served.values()) <= 0.25
 
 
 async def test_an_interactive_call_during_a_batch_job_is_quick(clock, run):

@@ -35,12 +35,16 @@ WRITES = ["orders.create", "orders.cancel", "orders.refund", "wallet_payments.cr
           "customers.create", "release_reports.disable_schedule"]  # fmt: skip
 
 
+def body_of(name: str, **changes: object) -> object:
+    """Return the body of the operation *name*, with *changes*; None where there is none."""
+    kind = OPERATIONS[name].body if name in OPERATIONS else None
+    return convert({**BODIES.get(name, {}), **changes}, kind, strict=False) if kind else None
+
+
 def write(name: str, **changes: object) -> Write:
     """Return the call of the operation *name*, with *changes* in its body."""
-    operation = OPERATIONS[name]
-    plain = {**BODIES.get(name, {}), **changes}
-    body = convert(plain, operation.body, strict=False) if operation.body else None
-    return lambda client: client.call(operation, body, **PATHS.get(name, {}))
+    body = body_of(name, **changes)
+    return lambda client: client.call(OPERATIONS[name], body, **PATHS.get(name, {}))
 
 
 def says(body: object, status: int = 201) -> Response:

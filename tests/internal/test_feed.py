@@ -23,9 +23,6 @@ from paymentsdk.sandbox._feed import (
 )
 from paymentsdk.sandbox._wire import structs_in
 
-MIB = 2**20
-
-
 SECRETS = secrets_of(OPERATIONS.values())
 
 
@@ -59,18 +56,6 @@ def test_a_credential_in_an_address_is_masked(name):
     assert "/v1/token=1" == redact_query("/v1/token=1", SECRETS)
 
 
-ADDRESSES = ["/v1?{}", "/v1&{}&a=5", "/v1;{}", "/v1?a=5?{}", "/v1?a=5;{}", "/v1?next=http://shop/?{}", "/v1?{}?a=5"]
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_a_credential_in_an_address_that_is_put_together_wrongly_is_masked(address):
-    """With the question mark forgotten, there twice, or another sign in its place: the token was sent all the same."""
-    masked = redact_query(address.format("access_token=SECRET"), SECRETS)
-
-    assert "SECRET" not in masked
-    assert "access_token=***" in masked
-
-
 class Statement(MaskedRepr, RequestStruct):
     """A grant that no operation has yet."""
 
@@ -86,12 +71,6 @@ def test_what_an_operation_declares_a_credential_is_masked(kind):
     assert "SECRET" in redact_body(body, SECRETS, grant=True)
     assert '{"assertion":"***","scope":"read"}' == redact_body(body, secrets, grant=True)
     assert "a?assertion=***&b=c" == redact_query("a?assertion=SECRET&b=c", secrets)
-
-
-@pytest.mark.parametrize("body", [b"a", b'"code":', b'="', b"\\u0061", b'"code":"\\', b" &"], ids=str)
-def test_a_long_body_is_masked_in_time(body):
-    """The time grows as the body does: looked at over and over, one of this size would take hours, not seconds."""
-    assert redact_body(body * (MIB // len(body)), SECRETS, grant=True)
 
 
 def test_the_beginning_of_a_long_body_is_kept():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
-from typing import get_args
 
 import pytest
 
-from paymentsdk._contract.texts import texts
-from paymentsdk.sandbox import FaultRule, Sandbox, _control, _server
+from paymentsdk.sandbox import Sandbox, _control, _server
 from paymentsdk.sandbox._app import reset_connection
-from paymentsdk.sandbox._faults import COMMON, EFFECTS, Effect
 from paymentsdk.sandbox._records import SUBSCRIPTIONS
 
 
@@ -95,13 +91,3 @@ async def test_headers_that_are_never_sent_whole_are_closed(monkeypatch, patienc
     half = "POST /v1/orders HTTP/1.1\nHost: 127"
     async with Sandbox() as sandbox:
         assert all(await asyncio.gather(*(closed_by_the_server(sandbox, patience, *before, half) for _ in range(40))))
-
-
-def test_every_effect_is_explained() -> None:
-    """The list has the effects that there are, no other, and every member of a rule."""
-    members = {member for effect in EFFECTS.values() for member in effect.members}
-
-    assert set(get_args(Effect)) == set(EFFECTS)
-    explained = " ".join(texts(FaultRule.__module__)["FaultRule"].values())
-    assert set(EFFECTS) <= set(re.findall(r"`(\w+)`", explained))
-    assert set(FaultRule.__struct_fields__) == {"effect", *COMMON, *members}

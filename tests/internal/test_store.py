@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from msgspec import Struct
 
-from paymentsdk.sandbox._records import MERCHANT_ORDERS, MerchantOrderRecord, Table
+from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._store import Store
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -60,30 +59,6 @@ def test_a_page_does_not_cost_more_with_every_document(order):
     assert (order == "at") == all(flat)
 
 
-DATED = [("date_created", ">=", NOW), ("last_updated", ">=", NOW)]
-
-
-def plan_of(store: Store, statements: list[str]) -> list[str]:
-    """Return how SQLite finds the rows of *statements*."""
-    return [row[3] for statement in statements for row in store._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
-
-
-@pytest.mark.parametrize("dates", [MERCHANT_ORDERS.dates, pytest.param((), id="control: no dates")])
-def test_a_search_by_dates_reads_documents_of_its_page_only(dates):
-    """Which rows it is and how many, an index tells alone."""
-    table = Table("sold", MerchantOrderRecord, key=MERCHANT_ORDERS.key, columns=MERCHANT_ORDERS.columns, dates=dates)
-    store, statements = Store([table]), []
-    with closing(store):
-        store._connection.set_trace_callback(statements.append)
-        store.find(table, 1, DATED, order="date_created", descending=True, limit=30)
-        store.count(table, 1, DATED)
-        store._connection.set_trace_callback(None)
-        plan = plan_of(store, statements)
-
-    assert bool(dates) == (2 == len([step for step in plan if "COVERING INDEX" in step]))
-    assert [] == [step for step in plan if "SCAN" in step and "LIST" not in step]
-
-
 def test_a_count_is_of_what_there_is():
     """Also what a transaction wrote that is rolled back, and what a snapshot brings back."""
     store = Store([THINGS])
@@ -104,24 +79,6 @@ def test_a_count_is_of_what_there_is():
         counts.append(store.count(THINGS, 1))
 
     assert [0, 1, 1, 2, 1, 2, 1] == counts
-
-
-def test_documents_are_found_and_sorted(store):
-    """By columns, moments included; equal ones in the order of their making; nothing is found by an unknown column."""
-    for number, colour in enumerate("bab"):
-        store.put(THINGS, 1, Thing(str(number), colour, NOW + timedelta(hours=number // 2)))
-
-    def names(*conditions, **options):
-        return "".join(document.name for document in store.find(THINGS, 1, conditions, **options))
-
-    assert ("012", "210") == (names(), names(descending=True))
-    assert ("02", "1") == (names(("colour", "=", "b")), names(("colour", "<>", "b")))
-    assert ("2", "01") == (names(("at", ">", NOW)), names(("at", "<=", NOW)))
-    assert "210" == names(order="at", descending=True)
-    assert "1" == names(limit=1, offset=1)
-    assert "" == names(("colour", "holds", "ab"))
-    with pytest.raises(KeyError):
-        names(("name; DROP TABLE things", "=", ""))
 
 
 def test_a_transaction_is_all_or_nothing(store):
@@ -153,25 +110,6 @@ def test_lines_of_the_ledger_are_never_changed(store):
     for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
         with pytest.raises(sqlite3.IntegrityError, match="append only"):
             store._connection.execute(statement)
-
-
-def test_the_store_is_not_read_amid_the_transaction_of_another_thread():
-    """A reader would see what may never be committed: it waits for the lock."""
-    store, ledgers = Store([THINGS]), []
-
-    def read() -> None:
-        ledgers.append(store.ledger())
-
-    with store.transaction():
-        store.append(1, b"{}")
-        reader = threading.Thread(target=read)
-        reader.start()
-        reader.join(0.05)
-        amid = list(ledgers)
-    reader.join()
-    store.close()
-
-    assert ([], [[b"{}"]]) == (amid, ledgers)
 
 
 @pytest.fixture
@@ -231,19 +169,3 @@ async def test_uncommitted_changes_are_invisible_to_others(counted, see):
 
     assert 1 == statements.count("COMMIT")
     await store.committed()
-
-
-async def test_a_shared_commit_that_fails_fails_for_all(counted):
-    """As on a full disk: every request is told, and nothing of any is kept."""
-    store, _ = counted
-    connection = store._connection
-    reference = "REFERENCES things (seq) DEFERRABLE INITIALLY DEFERRED"
-    connection.executescript(f"PRAGMA foreign_keys = ON; CREATE TABLE parts (thing {reference});")
-    put_shared(store, "a")
-    put_shared(store, "b")
-    connection.execute("INSERT INTO parts VALUES ('of nothing')")
-
-    results = await asyncio.gather(store.committed(), store.committed(), return_exceptions=True)
-
-    assert [sqlite3.IntegrityError] * 2 == [type(result) for result in results]
-    assert ([], []) == (store.find(THINGS, 1), store.ledger())

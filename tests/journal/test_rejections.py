@@ -30,7 +30,7 @@ from paymentsdk._contract.rules import Settles
 from paymentsdk.journal import Journal, PostgresJournal, RecordState, SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.calls.test_settled import KEYED, UNKEYED, CardDeclinedError
-from tests.calls.test_verdicts import bodies
+from tests.identity.writes import body_of
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 Start = Callable[..., PaymentsClient]
@@ -78,7 +78,7 @@ async def error_of(
     """Return the error of a write."""
     path = dict.fromkeys(operation.path_names, "ORD1")
     with pytest.raises(PaymentsError) as raised:
-        await client.call(operation, bodies().get(operation.name), once=once, **options, **path)
+        await client.call(operation, body_of(operation.name), once=once, **options, **path)
     return raised.value
 
 

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +25,6 @@ from paymentsdk import (
     NotFound,
     OutcomeUnknown,
     PaymentsClient,
-    PaymentsError,
     Request,
     Response,
     RetryPolicy,
@@ -167,29 +165,6 @@ async def test_a_failure_is_an_error_of_its_kind(exported: Exported, response, e
     assert call.attributes["paymentsdk.idempotency_key"]
 
 
-async def test_a_cancelled_call_is_no_error_of_the_platform(exported: Exported) -> None:
-    """A buyer who closes the page cancels the call: neither its spans are errors, nor is it counted as one of them."""
-    sent = asyncio.Event()
-
-    async def hang(_: Request) -> Response:
-        sent.set()
-        await asyncio.Event().wait()
-        raise AssertionError("nobody ends this wait")
-
-    client = make(exported.observer(), MemoryTransport(hang))
-    call = asyncio.create_task(client.orders.get("ORD1"))
-    await sent.wait()
-    call.cancel()
-    await asyncio.wait([call])
-
-    assert [(StatusCode.UNSET, "CancelledError")] * 2 == [
-        (span.status.status_code, span.attributes["error.type"]) for span in exported.spans
-    ]
-    assert ["CancelledError"] == [
-        point.labels["error.type"] for point in exported.metrics()["http.client.request.duration"]
-    ]
-
-
 async def test_metrics_of_calls(exported: Exported) -> None:
     """Durations, retries, and what is left of a budget; nothing is under way in the end."""
     clock = FakeClock()
@@ -211,20 +186,6 @@ async def test_metrics_of_calls(exported: Exported) -> None:
     assert [1.0] == [point.value for point in metrics["paymentsdk.retry_budget"]]
     assert "paymentsdk.queue.duration" not in metrics
     assert not any("paymentsdk.account" in point.labels for points in metrics.values() for point in points)
-
-
-async def test_a_budget_that_is_whole_again_is_told(exported: Exported) -> None:
-    """The gauge shows what is left until nothing is missing, also where a call without a retry gives back the last."""
-    transport = MemoryTransport(lambda request: ORDER)
-    client = make(exported.observer(), transport, clock=FakeClock(), retry=RetryPolicy(attempts=2))
-    transport.replies(503, 503)
-    budgets = []
-    for _ in range(6):
-        with suppress(PaymentsError):
-            await client.orders.get("ORD1")
-        budgets += [point.value for point in exported.metrics()["paymentsdk.retry_budget"]]
-
-    assert [0.99, 0.992, 0.994, 0.996, 0.998, 1.0] == pytest.approx(budgets)
 
 
 async def test_token_refreshes_are_counted(exported: Exported) -> None:
