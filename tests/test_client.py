@@ -9,9 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from paymentsdk import (
-    AiohttpTransport,
     ClientClosed,
-    Http11Transport,
     PaymentsClient,
     Request,
     RequestInvalid,
@@ -22,7 +20,6 @@ from paymentsdk import (
 )
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
-from tests.faults import FaultServer, always, http
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
 
@@ -165,16 +162,6 @@ def test_an_environment_that_makes_no_sense(environment, variables: dict[str, st
     assert path == refused.value.path
 
 
-@pytest.mark.parametrize("name", ["aiohttp", "http11", ""])
-async def test_the_transport_of_the_environment(environment, name: str) -> None:
-    """`PAYMENTSDK_TRANSPORT` chooses the transport; the default is aiohttp."""
-    async with FaultServer(always(http(200, ORDER.body))) as server:
-        environment(**{**VARIABLES, "PAYMENTSDK_BASE_URL": server.url("").rstrip("/"), "PAYMENTSDK_TRANSPORT": name})
-        async with PaymentsClient.from_env() as sdk:
-            assert (Http11Transport if name == "http11" else AiohttpTransport) is type(sdk._engine.runtime.transport)
-            await sdk.orders.get("ORD1")
-
-
 def test_a_transport_that_does_not_exist(environment) -> None:
     """An unknown name is rejected. The argument `transport` overrides the variable."""
     environment(**{**VARIABLES, "PAYMENTSDK_TRANSPORT": "http2"})
@@ -303,18 +290,6 @@ async def test_a_copy_of_a_subclass_is_whole() -> None:
     assert ["Bearer other"] * 2 + ["Bearer token"] == [
         request.headers["Authorization"] for request in transport.requests
     ]
-
-
-async def test_a_resource_in_an_attribute_is_not_copied() -> None:
-    """A copy for another seller lacks the resource: it would charge the seller of the original."""
-    transport = MemoryTransport(lambda request: ORDER)
-    sdk = ShopClient("token", base_url="https://x", transport=transport, till="7")
-
-    with pytest.raises(AttributeError, match="counters"):
-        await sdk.with_options(access_token="other").counters.get("ORD1")
-    await sdk.counters.get("ORD1")
-
-    assert ["Bearer token"] == [request.headers["Authorization"] for request in transport.requests]
 
 
 @pytest.mark.parametrize("manner", ["async with", "aclose"])

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 import paymentsdk
 from docs.describe import names_of
-from paymentsdk import OPERATIONS, errors
+from paymentsdk import OPERATIONS
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 
@@ -206,35 +206,12 @@ def test_each_object_is_public_once() -> None:
     assert [] == [names for names in places.values() if len(names) > 1]
 
 
-def test_every_top_level_name_has_a_home() -> None:
-    """Each listed name has one home module; the names without a home module are exceptions."""
-    homes = [name for names in paymentsdk._HOMES.values() for name in names]
-
-    assert len(homes) == len(set(homes))
-    assert set(homes) <= set(paymentsdk.__all__)
-    assert set(paymentsdk.__all__) - set(homes) <= vars(errors).keys()
-
-
 def test_every_public_name_resolves() -> None:
     """Every name that a module lists can be imported from it, and is listed once."""
     for module in public_modules():
         names = names_of(module)
         assert len(names) == len(set(names)), module.__name__
         assert [] == [name for name in names if not hasattr(module, name)], module.__name__
-
-
-def lists(module: ModuleType) -> dict[str, object]:
-    """Return the public classes and functions of *module*."""
-    listed = {name: getattr(module, name) for name in names_of(module)}
-    kinds = {name: value for name, value in listed.items() if inspect.isclass(value) or inspect.isroutine(value)}
-    return {name: value for name, value in kinds.items() if value.__module__.startswith("paymentsdk")}
-
-
-def test_fields_of_public_classes_have_types_at_run_time() -> None:
-    """Decoders and other libraries can read all type hints."""
-    for value in (value for module in public_modules() for value in lists(module).values() if inspect.isclass(value)):
-        if not typing.is_typeddict(value):
-            assert vars(value).get("__annotations__", {}).keys() <= typing.get_type_hints(value).keys()
 
 
 def test_no_public_signature_says_any() -> None:

@@ -65,17 +65,6 @@ async def test_processes_refresh_once(address: str, tmp_path: Path) -> None:
     assert pair(2) == await store_at(address).load()
 
 
-async def test_a_death_at_the_worst_moment_is_said(address: str, tmp_path: Path) -> None:
-    """Killed after the platform has issued a pair that nobody saved: one more attempt, and a person is needed."""
-    await refreshed(address, tmp_path, ("after",))
-
-    process = start(address, tmp_path)
-    out, _ = await asyncio.to_thread(process.communicate)
-
-    assert "must authorize again" == out
-    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
-
-
 async def test_sellers_are_apart(address: str) -> None:
     """Each seller has a row and a lock of its own."""
     stores = [type(store_at(address))(address, name) for name in ("shop-1", "shop-2")]
@@ -148,33 +137,6 @@ async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: 
         writer = await asyncio.to_thread(subprocess.run, command, check=False, timeout=50, capture_output=True)
 
     assert b"database is locked" in writer.stderr
-
-
-def named(error: ConnectionError, path: Path) -> bool:
-    """Whether *error* says which file it is about."""
-    return str(error).startswith(f"{path}: ")
-
-
-async def test_a_disk_that_is_full_leaves_the_earlier_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a pair is kept or nothing, and the error names the file."""
-    path, connect = tmp_path / "tokens.db", sqlite3.connect
-    store = SQLiteTokenStore(path, "shop-1")
-    await store.save(pair(1))
-
-    def cramped(*place: object, **options: object) -> sqlite3.Connection:
-        connection = connect(*place, **options)
-        connection.execute("PRAGMA max_page_count = 3")
-        return connection
-
-    await close_shared()
-    large = TokenPair(access_token="x" * 50_000, refresh_token="y")
-    with monkeypatch.context() as full:
-        full.setattr(sqlite3, "connect", cramped)
-        with pytest.raises(ConnectionError, match="disk is full") as failed:
-            await store.save(large)
-
-    assert named(failed.value, path)
-    assert pair(1) == await store.load()
 
 
 async def damaged_file(tmp_path: Path, dsn: str) -> TokenStore:
@@ -313,20 +275,6 @@ async def counted(
     """A wire to an empty schema."""
     async with wire_to(postgres) as wire:
         yield Counted(wire, dsn, until, patience)
-
-
-async def test_one_bad_statement_fails_alone(counted: Counted, dsn: str) -> None:
-    """What the server rejects of one seller is not the fault of those who are read with it."""
-    await counted.store("good").save(pair(1))
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("ALTER TABLE paymentsdk_token ADD CHECK (name <> 'bad')")
-    await connection.close()
-
-    answers = await asyncio.gather(
-        counted.store("bad").save(pair(2)), counted.store("good").load(), return_exceptions=True
-    )
-
-    assert [ConnectionError, TokenPair] == [type(answer) for answer in answers]
 
 
 @pytest.mark.control("paymentsdk._auth.database_stores.IDLE", None, raises=TimeoutError)

@@ -13,7 +13,6 @@ from paymentsdk import (
     RefreshFailed,
     Response,
 )
-from paymentsdk.testing import FakeClock
 from tests.auth.platform import DAY, START, Platform
 
 HALF_YEAR = 180 * DAY
@@ -36,25 +35,6 @@ async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
     clock.advance(0.5)
     await client.orders.get("ORD1")
 
-    assert ["TG-refresh-1"] == platform.refreshes
-
-
-async def test_a_pair_that_took_the_place_of_another_came_after_it(make_client, platform: Platform, clock) -> None:
-    """A machine whose clock is two days behind refreshes: the other does not take the new pair for older.
-
-    It ends earlier by its maker's clock, and is adopted without a further request to the platform.
-    """
-    pair = platform.pair(expires_at=START + HALF_YEAR - DAY, issued_at=START - DAY)
-    store = MemoryTokenStore(pair)
-    ahead = make_client(store=store)
-    await ahead.orders.get("ORD1")
-    behind = make_client(store=store, clock=FakeClock(START - 2 * DAY))
-
-    platform.accepts_only = 2
-    await behind.orders.get("ORD1")
-    await ahead.orders.get("ORD1")
-
-    assert (await store.load()).expires_at < pair.expires_at
     assert ["TG-refresh-1"] == platform.refreshes
 
 

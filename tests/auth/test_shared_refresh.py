@@ -10,7 +10,6 @@ from traceback import TracebackException
 import pytest
 
 from paymentsdk import (
-    AuthenticationFailed,
     ClientClosed,
     MemoryTokenStore,
     NotSent,
@@ -19,7 +18,6 @@ from paymentsdk import (
     PaymentsError,
     RefreshFailed,
     RefreshingToken,
-    RequestInvalid,
     Response,
     RetryPolicy,
     SendFailed,
@@ -95,13 +93,6 @@ async def test_a_hasty_write_in_doubt_stays_in_doubt(
     assert ["TG-refresh-1"] == platform.refreshes
 
 
-@pytest.mark.parametrize("value", [0, float("nan"), True])
-def test_a_timeout_of_refreshes_is_a_number_of_seconds(make_client, value: object) -> None:
-    """Above 0, and at most a day."""
-    with pytest.raises(RequestInvalid, match="refresh_timeout: must be above 0 and at most 86400 seconds"):
-        make_client(refresh_timeout=value)
-
-
 # --- what the callers learn -------------------------------------------------------------------------------------------
 
 
@@ -145,17 +136,6 @@ async def test_a_refresh_that_fails_for_now_says_so(make_client, platform, *, tr
     platform.trouble = []
     if trouble != "full":
         assert "ORD1" == (await client.orders.cancel("ORD1")).id
-
-
-async def test_a_token_that_a_finished_refresh_did_not_help_is_rejected(make_client, platform: Platform) -> None:
-    """That is `AuthenticationFailed`, and no `RefreshFailed`: trying again would not help."""
-    client = make_client(platform.pair())
-    platform.accepts_only = 9
-
-    with pytest.raises(AuthenticationFailed):
-        await client.orders.get("ORD1")
-
-    assert ["1", "2"] == platform.calls
 
 
 @pytest.mark.parametrize("trouble", ["unsent", "503", "400"])

@@ -64,15 +64,3 @@ async def test_a_spent_pair_gives_way_to_any_other(stored: float | None) -> None
 
     used = NEW.access_token if stored == START - 1 else "APP_USR-access-2"
     assert (used, False) == (access, token.revoked)
-
-
-async def test_a_token_that_is_rejected_and_cannot_be_refreshed_is_not_used_again() -> None:
-    """Calls learn that a person must authorize again, before they send it."""
-    platform = Platform("TG-refresh-1")
-    token = RefreshingToken(pair(1, START + 9000))
-    assert "APP_USR-access-1" == token.token(START)
-
-    with pytest.raises(ReauthorizationRequired):
-        await token.renew("APP_USR-access-1", platform.exchange, START)
-
-    assert token.token(START) is None

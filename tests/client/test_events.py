@@ -12,7 +12,6 @@ from paymentsdk import (
     ClientClosed,
     Failure,
     FlowControl,
-    Http11Transport,
     MemoryTokenStore,
     NoAnswer,
     NotFound,
@@ -300,23 +299,6 @@ async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
     )
     assert [{}] == [dict(event.count) for event in events.of(RecordsOpen)]
     assert [CallOutcome.SUCCEEDED] == [event.outcome for event in events.of(CallEnded)]
-
-
-@pytest.mark.parametrize("fast", [False, True])
-async def test_a_kept_connection_is_told(fast: bool) -> None:
-    """The first request opens a connection, the second reuses it."""
-    events = Seen()
-    transport = Http11Transport() if fast else None
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(
-            sandbox.access_token, base_url=sandbox.base_url, transport=transport, observers=[events]
-        ) as client,
-    ):
-        for _ in range(2):
-            await client.merchant_orders.search().first()
-
-    assert [False, True] == [event.reused for event in events.of(AttemptEnded)]
 
 
 class Broken:

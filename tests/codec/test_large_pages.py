@@ -174,24 +174,3 @@ async def test_a_deadline_does_not_end_a_decoding() -> None:
     hurrying.cancel()
 
     assert 101 == len(result.anomalies)
-
-
-#: Rows whose commas are between two of them, within them, or in strings that look like rows.
-NESTED = [
-    {"id": 1, "additional_info": '"},{"id":7},{"'},
-    {"id": 2, "payments": [{"id": 3}, {"id": 4}], "external_reference": "\\"},
-    {"id": 5, "items": [{"title": "[{},{}]"}] * 3},
-]
-
-
-@pytest.mark.parametrize("separators", [(",", ":"), (" ,\n", " : ")], ids=repr)
-def test_a_malformed_row_costs_no_row_of_a_large_page(separators: tuple[str, str]) -> None:
-    """Each row is there once and as it came."""
-    rows, times = NESTED, 200_000 // len(json.dumps(NESTED))
-    body = json.dumps({"elements": [{"id": 0, "site_id": 5}, *rows * times], "total": 5}, separators=separators)
-
-    value, anomalies = SEARCH.decode(body.encode())
-
-    alone, _ = SEARCH.decode(page(rows))
-    assert alone.elements * times == value.elements[1:]
-    assert ["$.elements[0].site_id"] == [anomaly.path for anomaly in anomalies]

@@ -12,8 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from paymentsdk import OPERATIONS, IdempotencyConflict, Operation, PaymentsClient
-from paymentsdk.resources import orders
+from paymentsdk import OPERATIONS, Operation, PaymentsClient
 from paymentsdk.sandbox import Sandbox
 from tests.contract.calls import arguments_of, body_of
 
@@ -127,18 +126,6 @@ async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
 
     assert (first.status, first.raw) == (second.status, second.raw)
     assert effects == sandbox.ledger()
-
-
-@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
-async def test_a_key_with_another_request_is_a_conflict(name, sandbox, client):
-    """409 `idempotency_key_already_used`, as its own error."""
-    arguments = await arguments_of(name, sandbox, client)
-    await client.call(OPERATIONS[name], **arguments, idempotency_key="one")
-
-    with pytest.raises(IdempotencyConflict) as rejected:
-        await client.call(orders.CANCEL, order_id="ORD" + "0" * 26, idempotency_key="one")
-
-    assert (409, "idempotency_key_already_used") == (rejected.value.status, rejected.value.code)
 
 
 ROWS = 13

@@ -236,15 +236,6 @@ def exchange(sandbox: Sandbox, sent: bytes) -> tuple[int, str, bytes, bool]:
     return response.status, content_type, body, closed
 
 
-def test_a_body_that_never_comes_holds_nothing_up(served):
-    """Half a body leaves one connection waiting; others are served meanwhile, and it may go away."""
-    address = urlsplit(served.base_url)
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        connection.sendall(b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: 1000\r\n\r\n{")
-        assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
-    assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
-
-
 def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):
     """Negative control: a handler that fails is a 500, which the check of every response finds."""
 

@@ -95,17 +95,17 @@ OTHER_CUSTOMER = says(201, b'{"id":"c-2","email":"bob@example.com"}')
 TOKENS = says(200, b'{"access_token":"APP_USR-new-access","refresh_token":"TG-new-refresh","expires_in":3600}')
 
 JOBS: dict[str, Job] = {
-    "orders.get": Job(lambda c: c.orders.get("ORD1"), ORDER, OTHER_ORDER),
-    "plans.get": Job(lambda c: c.plans.get("plan-1"), PLAN, says(200, b'{"id":"plan-2"}')),
-    "plans.search": Job(lambda c: c.plans.search().first(), PAGE, OTHER_PAGE),
-    "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE, OTHER_PAGE),
+    "orders.get": Job(lambda c: c.orders.get("ORD1"), ORDER),
+    "plans.get": Job(lambda c: c.plans.get("plan-1"), PLAN),
+    "plans.search": Job(lambda c: c.plans.search().first(), PAGE),
+    "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE),
     "merchant_orders.search": Job(
         lambda c: c.merchant_orders.search().first(),
         says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}'),
         OTHER_ORDER,
     ),
-    "orders.create": Job(lambda c: c.orders.create(order_request()), CREATED, OTHER_ORDER),
-    "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER, OTHER_ORDER),
+    "orders.create": Job(lambda c: c.orders.create(order_request()), CREATED),
+    "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER),
     "orders.refund": Job(
         lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), ORDER, OTHER_ORDER
     ),

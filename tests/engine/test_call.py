@@ -13,7 +13,6 @@ import pytest
 
 from paymentsdk import (
     OPERATIONS,
-    APIError,
     OutcomeUnknown,
     Response,
     Result,
@@ -247,19 +246,6 @@ async def test_a_rejection_that_is_cancelled_in_its_pause_is_no_doubt(make_clien
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.control("paymentsdk.errors.visible", lambda text: text)
-async def test_a_rejection_is_one_line_of_the_log(make_client, caplog) -> None:
-    """What the platform says begins no line of its own there, and steers no terminal."""
-    caplog.set_level(logging.DEBUG, "paymentsdk")
-    body = b'{"code":"no\\u001b[2J","message":"no\\nCRITICAL forged"}'
-
-    with pytest.raises(APIError):
-        await make_client(Response(400, {"X-Request-Id": "1\x1b[31m"}, body)).orders.cancel("ORD1")
-
-    assert all(record.message.isprintable() for record in caplog.records)
-    assert "forged" in caplog.text
 
 
 async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:

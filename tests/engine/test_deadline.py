@@ -95,32 +95,6 @@ async def test_the_transport_is_told(play, jobs, bounds: Timeout, expected: tupl
     assert [expected] == [(request.timeout, request.connect_timeout) for request in played.requests]
 
 
-# --- one alarm for all ------------------------------------------------------------------------------------------------
-
-
-class CountingClock(FakeClock):
-    """Counts the alarms that are set."""
-
-    alarms = 0
-
-    def call_at(self, when, callback):
-        self.alarms += 1
-        return super().call_at(when, callback)
-
-
-async def test_calls_share_one_alarm(make_client, jobs) -> None:
-    """A hundred calls, one by one and all together, set one alarm: a timer for each would cost more than the rest."""
-    clock = CountingClock()
-    transport = MemoryTransport(lambda request: jobs["orders.get"].response)
-    client = make_client(transport=transport, clock=clock)
-
-    for _ in range(50):
-        await client.orders.get("ORD1")
-    await asyncio.gather(*(client.orders.get("ORD1") for _ in range(50)))
-
-    assert 1 == clock.alarms
-
-
 # --- whose cancellation -----------------------------------------------------------------------------------------------
 
 
@@ -176,29 +150,6 @@ async def test_a_timeout_of_the_standard_library_around_a_call(make_client) -> N
             await client.orders.get("ORD1")
 
     assert 0 == asyncio.current_task().cancelling()
-
-
-async def test_a_task_group_cancels_its_calls(make_client, until) -> None:
-    """A failing sibling cancels the calls of a task group; the group reports the sibling alone."""
-    transport = MemoryTransport(forever)
-    client = make_client(transport=transport)
-
-    async def fail() -> None:
-        await until(lambda: transport.requests)
-        raise LookupError
-
-    calls: list[asyncio.Task] = []
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            calls.append(group.create_task(client.orders.get("ORD1")))
-            group.create_task(fail())
-
-    with pytest.raises(ExceptionGroup) as failed:
-        await work()
-
-    assert [LookupError] == [type(error) for error in failed.value.exceptions]
-    assert calls[0].cancelled()
 
 
 @pytest.mark.parametrize("name", ["orders.get", "release_reports.disable_schedule"])
@@ -258,25 +209,6 @@ async def test_a_transport_that_responds_after_all(make_client, clock) -> None:
     client = make_client(send)
 
     assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert 0 == asyncio.current_task().cancelling()
-
-
-@pytest.mark.parametrize("raised", [SendFailed("given up", sent=True), OSError("given up")])
-async def test_a_transport_that_renames_our_cancellation(make_client, clock, raised: Exception) -> None:
-    """A transport that makes a failure of its own of the expiry changes nothing: sent, no response, no trace."""
-
-    class Renaming(MemoryTransport):
-        async def send(self, request):
-            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise raised from None
-
-    client = make_client(transport=Renaming(), retry=ONCE)
-
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.cancel("ORD1")
     assert 0 == asyncio.current_task().cancelling()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import pickle
@@ -21,7 +20,6 @@ from paymentsdk import (
     Pager,
     PageShape,
     PaginationStalled,
-    PaymentsError,
     Response,
     ResumePoint,
     RetryClass,
@@ -210,26 +208,6 @@ async def test_a_walk_that_failed_is_over(tables) -> None:
     with pytest.raises(BadRequest) as again:
         await anext(walk)
     assert (30, [0, 30]) == (again.value.resume_point, table.offsets)
-
-
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_several_tasks_share_a_walk(tables, prefetch: int) -> None:
-    """Each row goes to one of those who take from one iterator, and when it fails, all of them learn of it."""
-    table = tables(200)
-    rows, walked = aiter(table.search(over(table), prefetch=prefetch)), []
-
-    async def work() -> None:
-        async for row in rows:
-            walked.append(row.id)
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*(work() for _ in range(5)))
-    assert table.ids == sorted(walked)
-
-    table = tables(200, changes=lambda response, request: Response(400) if len(table.offsets) > 3 else None)
-    rows = aiter(table.search(over(table), prefetch=prefetch))
-    failures = await asyncio.gather(*(work() for _ in range(5)), return_exceptions=True)
-    assert [True] * 5 == [isinstance(failure, PaymentsError) for failure in failures]
 
 
 def forgetful(cls, offset: int, total: int | None = None) -> ResumePoint:

@@ -17,7 +17,7 @@ from paymentsdk import (
 )
 from paymentsdk.testing import MemoryTransport
 from tests.conftest import PATIENCE
-from tests.engine.issuer import ORDER, START, Issuer, SlowStore, Unsure, counted
+from tests.engine.issuer import ORDER, START, Issuer, SlowStore, counted
 
 
 def used_at_once(persist):
@@ -92,24 +92,6 @@ async def begin_refresh(client, issuer: Issuer, until, wait: Callable[[], Awaita
     call.cancel()
 
 
-@pytest.mark.control("paymentsdk._auth.refresh.RefreshingToken.drain", forgets)
-async def test_a_pair_that_is_on_its_way_is_saved_before_its_client_is_closed(signed_in, issuer, until) -> None:
-    """Once the platform was asked, the refresh token is spent: closing waits for the response as well."""
-    store, response = SlowStore(issuer), asyncio.Event()
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
-    await begin_refresh(client, issuer, until, response.wait)
-
-    closing = asyncio.create_task(client.aclose())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    response.set()
-    await closing
-    saved = list(store.log)
-    await until(lambda: store.log)
-
-    assert [("saved", 0)] == saved
-
-
 class Abrupt(MemoryTransport):
     """Ends what is in flight when it is closed."""
 
@@ -166,23 +148,10 @@ async def test_an_abandoned_pair_is_saved_in_the_end(signed_in, issuer) -> None:
     assert "TG-refresh-2" == (await store.load()).refresh_token
 
 
-async def test_closing_asks_for_no_pair(signed_in, issuer) -> None:
-    """A pair that came after the one that could not be saved stays in the store, and nothing is asked for."""
-    store = Unsure()
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
-    await asyncio.gather(client.orders.get("ORD1"), return_exceptions=True)
-    await store.save(issuer.pair(3, 0.0))  # Another process has gone on from there.
-
-    await client.aclose()
-
-    assert issuer.pair(3, 0.0) == await store.load()
-    assert 1 == len(issuer.refreshes)
-
-
 async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path, monkeypatch, until) -> None:
     """One that hangs with the lock in its hand keeps no client from being closed; nothing is asked for after that."""
     monkeypatch.setattr("paymentsdk._auth.token_store.LOOK_AGAIN", 0)
-    client = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path))
+    client, before = signed_in(issuer.pair(expires_at=0.0), store=FileTokenStore(path)), asyncio.all_tasks()
     async with FileTokenStore(path).lock():
         call = asyncio.create_task(client.orders.get("ORD1"))
         for _ in range(50):
@@ -190,5 +159,6 @@ async def test_closing_does_not_wait_for_another_process(signed_in, issuer, path
         call.cancel()
         async with asyncio.timeout(PATIENCE):
             await client.aclose()
+    await until(lambda: asyncio.all_tasks() <= before)
 
     assert [] == issuer.refreshes

@@ -7,12 +7,10 @@ import asyncio
 import pytest
 
 from paymentsdk import (
-    NotSent,
     RefreshingToken,
     Response,
     SendFailed,
     Timeout,
-    TokenPair,
 )
 from tests.engine.issuer import ONCE, START
 
@@ -72,31 +70,6 @@ async def test_an_early_refresh_blocks_no_other_call(signed_in, issuer, clock, u
     await client.orders.get("ORD1")
     assert 2 == len(issuer.refreshes)
     assert {"Bearer APP_USR-access-1"} == set(issuer.used)
-
-
-async def test_a_refresh_that_has_just_ended_is_not_waited_for(issuer, until) -> None:
-    """Who is rejected in the very turn of the loop in which a refresh fails asks for one of their own."""
-    token, refresh_tokens, hold = RefreshingToken(issuer.pair(expires_at=START + 1)), [], asyncio.Event()
-
-    async def exchange(refresh_token: str) -> TokenPair:
-        refresh_tokens.append(refresh_token)
-        if len(refresh_tokens) > 1:
-            return issuer.pair(2)
-        await hold.wait()
-        raise NotSent("reset")
-
-    async def refused() -> str | None:
-        await hold.wait()
-        return await token.renew("APP_USR-access-1", exchange, START)
-
-    first = asyncio.create_task(token.renew(None, exchange, START))
-    await until(lambda: refresh_tokens)
-    second = asyncio.create_task(refused())
-    await asyncio.sleep(0)
-    hold.set()
-    await asyncio.wait((first, second))
-
-    assert ("APP_USR-access-2", 2) == (await second, len(refresh_tokens))
 
 
 async def test_an_early_refresh_that_fails_is_logged(signed_in, issuer, caplog) -> None:

@@ -300,35 +300,6 @@ async def turn(_: object) -> None:
     await asyncio.sleep(0)
 
 
-async def fails_on_its_own(client, number: int) -> bool:
-    """Whether call *number* ends in its own outcome, and nobody else's."""
-    try:
-        order = await client.orders.get(f"ORD{number}")
-    except ServerError as error:
-        return error.message == f"number {number}" and number % 3 == 0
-    return order.id == f"ORD{number}" and number % 3 != 0
-
-
-async def test_calls_do_not_share_their_retries(make_client, clock) -> None:
-    """30 calls that fail at the same time end each in its own outcome: every call has a scheduler of its own."""
-    attempts_of: dict[str, int] = {}
-
-    async def platform(request):
-        await asyncio.sleep(0)
-        name = request.url.rpartition("/ORD")[2]
-        attempts_of[name] = attempts_of.get(name, 0) + 1
-        if int(name) % 3 == 0 or attempts_of[name] < 3:
-            return Response(503, {}, f'{{"message":"number {name}"}}'.encode())
-        return Response(200, {}, f'{{"id":"ORD{name}"}}'.encode())
-
-    client = make_client(transport=MemoryTransport(platform))
-    clock.sleep = turn  # 30 calls in one pause do not add up.
-    # A seller each, since they would use up the budget of one.
-    sellers = [client.with_options(access_token=f"APP_USR-seller-{number}") for number in range(30)]
-
-    assert all(await asyncio.gather(*(fails_on_its_own(seller, number) for number, seller in enumerate(sellers))))
-
-
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 

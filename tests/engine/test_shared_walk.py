@@ -51,37 +51,6 @@ async def test_a_failure_comes_after_the_rows_before_it(tables, prefetch: int) -
     assert list(range(1, 11)) == at_the_first_failure
 
 
-@pytest.mark.control(
-    "paymentsdk._paging.pager.Pages._check_open", lambda self: None, raises=(AssertionError, IndexError)
-)
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_closing_a_walk_is_no_end_of_it(tables, until, prefetch: int) -> None:
-    """Who reads a walk that another task closes learns that it was closed: neither its end, nor a cancellation."""
-    hold = asyncio.Event()
-    table = tables(100)
-
-    async def slow(request) -> Response:
-        if "offset=10" in request.url:
-            await hold.wait()
-        return await table(request)
-
-    walk = table.search(over(slow), page_size=10, prefetch=prefetch).pages()
-    await anext(walk)
-    reader = asyncio.create_task(anext(walk))
-    await until(walk._turn.locked)
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-    await walk.aclose()
-    hold.set()
-    await asyncio.wait([reader])
-
-    assert not reader.cancelled()
-    assert isinstance(reader.exception(), ClientClosed)
-    with pytest.raises(ClientClosed):
-        await anext(walk)
-
-
 @pytest.mark.control("paymentsdk._paging.pager._closed", lambda operation: StopAsyncIteration())
 @pytest.mark.parametrize("count", [1, 10])
 async def test_who_is_busy_when_a_walk_is_closed(tables, count: int) -> None:

@@ -53,17 +53,6 @@ class Waits(Signs):
         return {}
 
 
-class Swallows(Signs):
-    """A signer that takes its cancellation for something else, and signs all the same."""
-
-    async def sign(self, request: Request, now: float) -> Mapping[str, str]:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return {"X-Signature": SECRET}
-        return {}
-
-
 async def test_each_attempt_is_signed_as_it_goes_out(play, jobs, clock: FakeClock) -> None:
     """The signer sees the key, the body and the headers of the attempt, and the time that it is then."""
     signer = Signs({"X-Signature": "one"}, {"X-Signature": "two"})
@@ -134,22 +123,6 @@ async def test_a_signer_that_hangs_is_ended_by_the_deadline(make_client, clock: 
 
     with pytest.raises(NotSent, match=r"the time ran out \(timeout.attempt=5 s\) while the request was signed"):
         await call
-
-
-@pytest.mark.parametrize("by_deadline", [True, False], ids=["deadline", "caller"])
-async def test_a_signer_that_swallows_its_end_sends_nothing(make_client, clock, transport, *, by_deadline) -> None:
-    """Whether the deadline or the caller has cancelled the call: its request does not go out after all."""
-    client = make_client(transport=transport, auth=Swallows(), retry=ONCE)
-    call = asyncio.ensure_future(client.orders.get("ORD1"))
-    await asyncio.sleep(0)
-    if by_deadline:
-        clock.advance(61)
-    else:
-        call.cancel()
-    with pytest.raises(NotSent if by_deadline else asyncio.CancelledError):
-        await call
-
-    assert [] == transport.requests
 
 
 @pytest.mark.parametrize("step", [UNAUTHORIZED, SendFailed("reset")])

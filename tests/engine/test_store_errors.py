@@ -102,24 +102,6 @@ async def test_a_store_that_fails_does_not_hide_a_doubt(make_client, issuer) -> 
     assert unknown.value.idempotency_key
 
 
-@pytest.mark.parametrize(
-    ("failures", "trouble", "requests", "saved"),
-    [(9, [], 1, 1), (0, [Response(503)] * 9, 2, 0)],
-)
-async def test_what_gets_no_token_is_not_tried_again(
-    make_client, issuer, *, failures: int, trouble: list[object], requests: int, saved: int
-) -> None:
-    """A refresh has attempts of its own: when they are over, those of the call that waited for it are as well."""
-    issuer.trouble = trouble
-    store = SlowStore(issuer, failures=failures)
-    auth = RefreshingToken(issuer.pair(expires_at=0.0), store=store)
-
-    with pytest.raises(RefreshFailed, match="could not be refreshed"):
-        await make_client(issuer, auth=auth).orders.cancel("ORD1")
-
-    assert (requests, saved) == (issuer.asked, len(store.log))
-
-
 async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
     """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
     client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -369,18 +368,6 @@ async def test_a_call_that_is_cancelled_as_it_waits_leaves_no_trace(clock, conne
     assert [0.0, 0.1] == platform.times
     assert (await second).id == "ORD1"
     assert cancelled.cancelled()
-
-
-async def test_a_call_that_may_not_be_sent_gives_its_turn_back(clock, connect):
-    """As when the platform may have forgotten its key: the next one has the only place."""
-    platform = Platform(clock)
-    client = connect(platform, flow=FlowControl(adaptive=True, max_in_flight=1))
-    long_ago = datetime.fromtimestamp(clock.now() - 24 * 3600, UTC)
-    with pytest.raises(OutcomeUnknown, match="23 hours ago"):
-        await client.orders.create(order(), idempotency_key="key-1", first_sent_at=long_ago)
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert 1 == len(platform.requests)
 
 
 async def test_batch_calls_go_after_the_others(clock, connect):

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from paymentsdk import RequestInvalid
 from paymentsdk._call.flow import Flow, FlowControl
 from paymentsdk._call.limiter import Permit
 from tests.flow.platform import SimulatedClock
@@ -72,19 +71,6 @@ def never(limiter, sent_at, now, retry_after):
     """Keep the gate open."""
 
 
-async def test_one_that_is_rejected_holds_the_others_again(clock, flow, waiters):
-    """For twice as long; then the next one tries."""
-    reject(flow)
-    waiters.start(3)
-    await clock.run(0.1)
-    flow.release(waiters.granted[0][1], "limited", 5.0)
-
-    await clock.run(0.199)
-    assert 1 == len(waiters.names)
-    await clock.run(0.002)
-    assert 2 == len(waiters.names)
-
-
 @pytest.mark.parametrize("service", [None, "failed"])
 async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, service):
     """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
@@ -95,51 +81,6 @@ async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters
     await clock.settle()
 
     assert 2 == len(waiters.names)
-
-
-def as_news(responded):
-    """Take every response as one to a request that was sent just now."""
-    return lambda limiter, sent_at, now, service: responded(limiter, now, now, service)
-
-
-@pytest.mark.control("paymentsdk._call.limiter.Limiter.responded", around=as_news)
-async def test_a_response_to_what_was_sent_before_the_429_does_not_open_the_gate(clock, waiters):
-    """It was counted before the limit was reached."""
-    flow = waiters.flow = Flow(ADAPTIVE, clock)
-    earlier = flow.try_acquire("shop-1")
-    await clock.run(0.01)
-    reject(flow)
-    waiters.start(2)
-    flow.release(earlier, "served")
-    await clock.run(0.09)
-
-    assert [] == waiters.names
-
-
-async def test_a_hanging_probe_does_not_block_the_gate_after_the_next_429(clock, flow, waiters):
-    """Once the gate is open again, what was let through it before is a request like any other."""
-    reject(flow, retry_after=1.0)
-    waiters.start(1)
-    await clock.run(2.0)
-    reject(flow, retry_after=60.0)
-    waiters.start(1, name="next-")
-    await clock.run(0.15)
-
-    assert ["0", "next-0"] == waiters.names
-
-
-async def test_nothing_is_kept_of_a_seller_who_is_served_again(clock, flow, monkeypatch):
-    """A million sellers who got a 429 once take no memory, and neither do more who still are limited than are kept."""
-    monkeypatch.setattr(Flow, "MAX_LIMITERS", 3)
-    for number in range(5):
-        reject(flow, f"shop-{number}", retry_after=1.0)
-    assert 3 == len(flow._limiters)
-    await clock.run(2.0)
-    for number in range(5):
-        permit = flow.try_acquire(f"shop-{number}")
-        flow.release(permit, "served")
-
-    assert 0 == len(flow._limiters)
 
 
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
@@ -322,22 +263,3 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, e
     await clock.settle()
 
     assert "interactive-0" == waiters.names[-1]
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"adaptive": True, "gate": False},
-        {"max_in_flight": 0},
-        {"max_wait": float("nan")},
-    ],
-)
-def test_settings_out_of_range_are_rejected(settings):
-    """When they are made, not at the first 429."""
-    with pytest.raises(RequestInvalid) as refused:
-        FlowControl(**settings)
-
-    assert f"flow.{[*settings][-1]}" == refused.value.path

@@ -74,13 +74,6 @@ async def test_a_clock_that_is_set_back_takes_the_slots_along(tmp_path, back: fl
     assert ([0.0, 1.0, 2.0], None, [2.0, 3.0, 0.0]) == (before, too_far, after)
 
 
-async def test_who_looked_at_the_clock_before_another_gets_no_slot_of_the_other(tmp_path):
-    """It may have waited for the file meanwhile: up to 10 seconds back, its clock was not set back."""
-    share = RateShare(tmp_path / "rate", 1.0)
-
-    assert [0.0, 11.0] == [await share.reserve(now, 60.0) for now in (NOW, NOW - 10.0)]
-
-
 async def test_an_unusable_file_stops_no_other_work(tmp_path, caplog):
     """The request goes out, and the log says why it was not held; the platform's own limit is still there."""
     share = RateShare(tmp_path / "missing" / "rate", 1.0)
@@ -158,21 +151,6 @@ async def sessions(dsn: str) -> set[int]:
         return {row["pid"] for row in rows}
     finally:
         await connection.close()
-
-
-async def test_the_table_of_another_program_is_left_alone(dsn: str, caplog, monkeypatch):
-    """Requests go out without a slot, at once, and the log says why."""
-    monkeypatch.setattr("paymentsdk._call.rate_share._LONGEST_LOCK", 2 * PATIENCE)
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("CREATE TABLE paymentsdk_slot (name text PRIMARY KEY, next float8 NOT NULL)")
-    share = RateShare(dsn, 0.1)
-    async with asyncio.timeout(PATIENCE):
-        waits = [await share.reserve(NOW, 60.0) for _ in range(2)]
-    rows = await connection.fetchval("SELECT count(*) FROM paymentsdk_slot")
-    await connection.close()
-
-    assert ([0.0, 0.0], 0) == (waits, rows)
-    assert "the table paymentsdk_slot is 'of another program'" in caplog.text
 
 
 async def test_a_server_that_is_away_keeps_nothing_from_going(caplog, monkeypatch):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import replace
 from decimal import Decimal
-from typing import Generic, TypeVar
 
 import pytest
 
@@ -21,10 +18,7 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk.resources.common import PositiveAmount, RequestStruct, ResponseStruct
-from paymentsdk.resources.orders import PaymentRequest
 from paymentsdk.testing import MemoryTransport
-
-T = TypeVar("T")
 
 
 class Line(RequestStruct):
@@ -187,41 +181,3 @@ async def test_an_unreadable_value_cannot_be_compared_under_any_name(response: s
             await client.call(operation, AskedForAmounts(total_amount=Decimal(5), line_price=Decimal(2)), id="7")
 
     assert place in unknown.value.reason
-
-
-class Wrapped(RequestStruct, Generic[T]):
-    """What a request is wrapped in."""
-
-    data: T
-
-
-class Envelope(ResponseStruct, Generic[T]):
-    """What a response is wrapped in."""
-
-    data: T | None = None
-    more: list[T] | None = None
-
-
-@pytest.mark.parametrize(
-    ("member", "amount", "agrees"), [("data.total_amount", "5", True), ("more[].total_amount", "6", False)]
-)
-async def test_a_generic_response_is_compared_as_any_other(member: str, amount: str, *, agrees: bool) -> None:
-    """What wraps a response may be generic, and so may a request; a member that is not there is rejected."""
-    content = f'{{"id": "7", "totalAmount": {amount}}}'
-    transport = MemoryTransport([Response(200, {}, f'{{"data": {content}, "more": [{content}]}}'.encode())])
-    operation: Operation[Wrapped[PaymentRequest], Envelope[ToldInCamelCase]] = Operation(
-        name="things.create",
-        method="POST",
-        path="/things",
-        retry=RetryClass.KEYED,
-        body=Wrapped[PaymentRequest],
-        result=Envelope[ToldInCamelCase],
-        echoes=(Echo(member, of="data.amount"),),
-    )
-
-    async with PaymentsClient("token", base_url="https://x", transport=transport, retry=RetryPolicy(1)) as client:
-        with nullcontext() if agrees else pytest.raises(OutcomeUnknown):
-            await client.call(operation, Wrapped(data=PaymentRequest(amount=Decimal(5))))
-
-    with pytest.raises(RequestInvalid, match=r"'data\.nothing' is not a field of the result"):
-        replace(operation, echoes=(Echo("data.nothing", of="data.amount"),))

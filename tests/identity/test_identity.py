@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Context, Inexact, localcontext
-
 import pytest
 from msgspec import structs
 
@@ -92,17 +90,6 @@ async def test_a_real_response_is_accepted_as_identified(client_over, name, body
 
     assert not isinstance(result, OutcomeUnknown), result
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
-
-
-async def test_a_discount_is_taken_off_exactly_in_any_decimal_context(client_over):
-    """The platform may repeat the amount with it or without."""
-    charge = {"transaction_amount": 24.9, "discount": {"amount": 0.45, "code": "TEN"}}
-    transport = MemoryTransport([says({"id": 1, "wallet_payment": {"transaction_amount": 24.45}})])
-
-    with localcontext(Context(prec=1, traps=[Inexact])):
-        result = await write("wallet_payments.create", wallet_payment=charge)(client_over(transport, retry=ONCE))
-
-    assert (1, ()) == (result.value.id, result.anomalies)
 
 
 @pytest.mark.parametrize("ids", [["", ""], [None, ""]], ids=["none", "half"])
@@ -232,19 +219,6 @@ async def test_one_member_that_does_not_agree_is_enough(client_over, name, body,
 
     assert isinstance(error, OutcomeUnknown)
     assert reason in error.reason
-
-
-async def test_after_a_foreign_response_the_same_key_travels_on_a_fresh_connection(client_over):
-    """The connection may bring more responses to other requests: the retry does not use it."""
-    transport = MemoryTransport([says(FOREIGN["an order"]), says({"id": "ORD1", "total_amount": "24.90"})])
-
-    result = await write("orders.create")(client_over(transport))
-
-    first, second = transport.requests
-    assert "ORD1" == result.value.id
-    assert (False, True) == (first.fresh, second.fresh)
-    assert first.headers["X-Idempotency-Key"] == second.headers["X-Idempotency-Key"]
-    assert first.body == second.body
 
 
 @pytest.mark.parametrize(("name", "status", "declared"), [

@@ -10,14 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
-from paymentsdk import TokenPair
 from paymentsdk._auth.schemes import Credentials, NoToken
 from paymentsdk._call.credential import Bearer, Credential
 from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
 from paymentsdk.resources.common import RequestStruct
 
 ACCESS, REFRESH, CARD = CANARIES = "access-canary-0000", "refresh-canary-0001", "card-canary-0002"
-PAIR = TokenPair(access_token=ACCESS, refresh_token=REFRESH)
 
 
 class Card(MaskedRepr, RequestStruct):
@@ -56,16 +54,6 @@ def test_no_pickle_takes_a_credential_along() -> None:
     assert copy.deepcopy(masked(ACCESS.encode())) == ACCESS.encode()
 
 
-def test_a_pair_that_the_engine_was_given_can_be_copied() -> None:
-    """What a store was handed has hidden texts in it, and its copy has them as well."""
-    pair = TokenPair(access_token=masked(ACCESS), refresh_token=masked(REFRESH))
-
-    twin = copy.deepcopy(pair)
-
-    assert PAIR == twin
-    assert_clean(repr([twin.access_token, twin.refresh_token]))
-
-
 @pytest.mark.control("paymentsdk._secrets.Secret.__getitem__", str.__getitem__)
 @pytest.mark.control("paymentsdk._secrets.SecretBytes.__getitem__", bytes.__getitem__)
 def test_the_beginning_of_a_long_credential_is_not_shown() -> None:
@@ -84,11 +72,6 @@ def test_credentials_are_found_at_any_depth() -> None:
     assert b"*** and ***" == scrub(f"{CARD} and {CARD}-2".encode(), [CARD, f"{CARD}-2"])
     assert b"<p>no *** here" == scrub(b'<p>no pass"123 here', ['pass"123'])
     assert b'{"said":"no *** here"}' == scrub(rb'{"said":"no pass\"123 here"}', ['pass"123'])
-
-
-def test_what_is_no_credential_is_not_taken_for_one():
-    """Negative control: other members of a dict are not masked in error messages."""
-    assert [] == list(secrets_in({"title": "4000-1234", "code": "coupon", "token_type": "bearer"}))
 
 
 @pytest.mark.parametrize(("text", "masked"), [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 
@@ -36,27 +35,6 @@ def store():
     store = Store([THINGS])
     yield store
     store.close()
-
-
-@pytest.mark.parametrize("order", ["at", pytest.param("seq", id="control: an index without the order")])
-def test_a_page_does_not_cost_more_with_every_document(order):
-    """Neither to find, where few have what is asked for, nor to sort, where nearly all of them have."""
-    table = Table("things", Thing, key=THINGS.key, columns=THINGS.columns, dates=["at"] if order == "at" else [])
-
-    def steps(documents, colour):
-        store = Store([table])
-        with store.transaction():
-            for number in range(documents):
-                store.put(table, 1, Thing(str(number), "rare" if number == 0 else "common", NOW))
-        passes = []
-        store._connection.set_progress_handler(lambda: passes.append(1), 1)
-        store.find(table, 1, [("at", ">=", NOW), ("colour", "=", colour)], order="at", descending=True, limit=10)
-        store.close()
-        return len(passes)
-
-    flat = [steps(2_000, colour) < 2 * steps(200, colour) for colour in ("rare", "common")]
-
-    assert (order == "at") == all(flat)
 
 
 def test_a_count_is_of_what_there_is():
@@ -101,15 +79,6 @@ def test_a_transaction_is_all_or_nothing(store):
         store.after_commit(lambda: calls.append("kept"))
         assert [] == calls
     assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), calls)
-
-
-def test_lines_of_the_ledger_are_never_changed(store):
-    """The database itself rejects."""
-    store.append(1, b"{}")
-
-    for statement in ("UPDATE ledger SET entry = ''", "DELETE FROM ledger"):
-        with pytest.raises(sqlite3.IntegrityError, match="append only"):
-            store._connection.execute(statement)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from paymentsdk import (
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, drawn, snapshot, survivors
 from tests.reconcile.platform import CAPS, NOW
-from tests.reconcile.served import Autumn, Served, client_of
+from tests.reconcile.served import Served, client_of
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 #: A window that has ended, and the platform's time.
@@ -106,16 +106,6 @@ async def test_a_walk_that_proves_nothing_raises(rows: Rows, reason: str) -> Non
 
     assert 0 == caught.value.resume_point
     assert "merchant_orders.search" == caught.value.operation
-
-
-async def test_a_window_ends_in_the_second_of_two_hours() -> None:
-    """When clocks go back, a window that ends in the hour that comes twice has not ended an hour before it does."""
-    end = datetime(2026, 11, 1, 1, 30, tzinfo=Autumn(), fold=1)
-
-    with pytest.raises(Incomplete, match="rows can still join"):
-        await certified(
-            Rows(([1, 2], 4), ([3, 4], 4), now=datetime(2026, 11, 1, 5, 20, tzinfo=UTC)), date_created_to=end
-        ).collect()
 
 
 async def test_no_row_is_given_before_the_proof() -> None:

@@ -184,15 +184,6 @@ async def test_another_suffix_is_rejected(tmp_path, name: str):
     assert [] == list(tmp_path.iterdir())
 
 
-async def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
-    """The error says which extra brings it; CSV needs none."""
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-
-    with pytest.raises(ImportError, match=r"needs pyarrow.*\[export\]"):
-        await export(tmp_path / "a.parquet", invoices(1))
-    assert 1 == await export(tmp_path / "a.csv", invoices(1))
-
-
 def test_memory_does_not_grow_with_the_rows():
     """Rows leave memory once they are written: what a batch needs is all that an export needs."""
     peaks = []

@@ -144,27 +144,6 @@ async def test_a_walk_goes_on_from_where_it_ended(prefetch: int) -> None:
     assert (list(range(1, 96)), None) == (ids + remaining, error)
 
 
-@CONTROL
-async def test_a_resume_point_counts_from_the_total_of_the_empty_page() -> None:
-    """Rows that vanish while nobody walks are measured against what the empty page said, not what one before said."""
-
-    def grow(platform: Platform, offset: int) -> None:
-        if offset == 40:
-            platform.rows = list(range(1, 99))
-
-    platform = Platform(95, cap=40, before=grow)
-    _, error = await walked(platform.search())
-    assert isinstance(error, Incomplete)
-    assert (98, 98) == (error.total, error.resume_point.total)
-
-    platform.cap, platform.before = None, None
-    platform.rows = platform.rows[2:]
-    remaining, error = await walked(platform.search(start=error.resume_point))
-
-    assert None is error
-    assert set(range(41, 99)) <= set(remaining)
-
-
 # --- what does not ----------------------------------------------------------------------------------------------------
 
 
