@@ -19,7 +19,6 @@ from docs import api
 from docs.contract import contract
 from docs.describe import attributes, code, members, opening, table
 from docs.records import records
-from docs.upgrade import upgrade
 from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.error_response import TERMINAL
@@ -365,7 +364,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def written() -> Iterator[tuple[str, str]]:
     """Yield the path of each generated page below docs/, and its text."""
-    texts = [*((f"reference/{name}", page()) for name, page in PAGES.items()), ("how-to/upgrade-to-0.2.md", upgrade())]
+    texts = ((f"reference/{name}", page()) for name, page in PAGES.items())
     for path, text in [*texts, *((f"api/{name}", text) for name, text in api.pages())]:
         title, _, body = text.partition("\n\n")
         yield path, f"{title}\n\n{NOTE}\n\n{body}\n".lstrip()

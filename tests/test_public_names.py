@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from difflib import unified_diff
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from types import ModuleType, UnionType
 
@@ -43,6 +44,8 @@ def shown(value: object) -> str:
     """Return the text of a default, which is the same on each machine and in each run."""
     if inspect.isroutine(value) or inspect.isclass(value):
         return value.__qualname__
+    if isinstance(value, frozenset):  # Its order differs from run to run.
+        return f"frozenset({{{', '.join(sorted(map(str, value)))}}})"
     text = repr(value)
     return f"<{type(value).__name__}>" if " at 0x" in text else text
 
@@ -109,10 +112,19 @@ def fields_of(value: type) -> Iterator[str]:
         yield from (f".{name}: {annotation(hint)}" for name, hint in hints.items() if not name.startswith("_"))
 
 
+@cache
+def public_classes() -> list[object]:
+    """Return the values of all public names."""
+    return [getattr(module, name) for module in public_modules() for name in names_of(module)]
+
+
 def methods_of(value: type) -> Iterator[str]:
-    """Yield the public methods and properties that *value* defines, and its constructor."""
+    """Yield the public methods and properties that *value* or a private base defines, and its constructor."""
     plain = not (issubclass(value, Struct | Enum) or is_dataclass(value) or typing.is_typeddict(value))
-    for name, member in vars(value).items():
+    private = [base for base in value.__mro__[:0:-1] if base.__module__.startswith("paymentsdk.")]
+    owners = [base for base in private if base not in public_classes()]
+    members = dict(chain.from_iterable(vars(owner).items() for owner in (*owners, value)))
+    for name, member in members.items():
         kind = "property" if isinstance(member, property | cached_property) else type(member).__name__
         function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
         is_constructor = name == "__init__" and plain and not getattr(value, "_is_protocol", False)

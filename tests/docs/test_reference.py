@@ -27,7 +27,6 @@ OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="u
 ERRORS = ROOT.joinpath("docs/reference/errors.md").read_text(encoding="utf-8")
 RESPONSES = ROOT.joinpath("docs/reference/responses.md").read_text(encoding="utf-8")
 CONTRACT = ROOT.joinpath("docs/reference/contract.md").read_text(encoding="utf-8")
-UPGRADE = ROOT.joinpath("docs/how-to/upgrade-to-0.2.md").read_text(encoding="utf-8")
 
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -179,26 +178,6 @@ def test_a_list_of_a_request_that_is_bounded_is_in_the_contract():
 
     assert any("at most 4 entries" in row for row in lists)
     assert [] == [row for row in lists if row not in CONTRACT]
-
-
-def test_a_name_of_the_last_version_has_gone_one_way():
-    """No name is listed both as moved and as private."""
-    public, _, private = UPGRADE.partition("\n## Names that are private now\n")
-    tables, _, modules = private.partition("All names of these modules")
-    moved, hidden = names_by_module(public), names_by_module(tables)
-    paths = {f"{module}.{name}" for module, name in moved} | set(re.findall(r"^\| `([\w.]+)` \|", public, re.MULTILINE))
-
-    assert ("paymentsdk.errors", "APIError") in moved
-    assert ("paymentsdk.sandbox.faults", "Hit") in hidden
-    assert "`paymentsdk.cli.words`" in modules
-    assert [] == [row for row in hidden if row in moved or f"{row[0].rpartition('.')[0]}.{row[1]}" in paths]
-    assert [] == [module for module, _ in moved if f"`{module}`" in modules]
-
-
-def names_by_module(part: str) -> list[tuple[str, str]]:
-    """Return the modules and names in the tables of a *part* of the page about the upgrade."""
-    rows = re.findall(r"^\| `([\w.]+)` \| (`.*?`) \|", part, re.MULTILINE)
-    return [(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)]
 
 
 @pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (RESPONSES, "Order")])

@@ -204,7 +204,7 @@ ASKED = {
     "metrics": "how-to/observe.html",
     "proxy": "how-to/own-transport.html#proxy-tls-limits-set-up-the-one-that-is-there",
     "own transport": "how-to/own-transport.html",
-    "upgrade": "how-to/upgrade-to-0.2.html",
+    "upgrade": "how-to/upgrade-to-0.3.html",
     "test without network": "how-to/test-your-code.html#test-without-a-network",
     "crash recovery": "how-to/survive-kill-9.html",
     "how do I refund part of an order": "tutorial/first-order.html#refund-a-part",
