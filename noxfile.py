@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -11,11 +13,12 @@ from pathlib import Path
 
 import nox
 
-PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 nox.options.sessions = ["tests", "oldest", "lint", "types", "floors", "docs", "wheel"]
-nox.options.error_on_missing_interpreters = False
+# A developer's nox says which Pythons it leaves out.
+nox.options.error_on_missing_interpreters = bool(os.environ.get("CI"))
 
 
 def install(session: nox.Session, group: str, *, package: str = ".[all]") -> None:
@@ -47,7 +50,7 @@ def oldest(session: nox.Session) -> None:
     session.install(*pinned(latest.values()))
     session.run("pytest", "-n", "2", *session.posargs)
     session.install(*pinned(core))
-    session.run("pytest", "-n", "2", *Path("tests/oldest.txt").read_text(encoding="utf-8").split())
+    session.run("pytest", "-n", "2", *listed("tests/oldest.txt"))
 
 
 def pinned(bounds: Iterable[str]) -> list[str]:
@@ -55,13 +58,53 @@ def pinned(bounds: Iterable[str]) -> list[str]:
     return [bound.replace(">=", "==") for bound in bounds]
 
 
+#: Surroundings that have found defects: a command before pytest, options of pytest, and environment variables.
+SURROUNDINGS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    # The small letter of I has no dot, so CPython 3.11 does not recognize INSERT as insert.
+    "turkish": ([], [], {"LC_ALL": "tr_TR.UTF-8"}),
+    "sao-paulo": ([], [], {"TZ": "America/Sao_Paulo"}),
+    "kathmandu": ([], [], {"TZ": "Asia/Kathmandu"}),
+    "leap-day": (["faketime", "-m", "2028-02-29 11:00:00"], [], {}),
+    "midnight": (["faketime", "-m", "2026-12-31 23:58:00"], [], {"TZ": "UTC"}),
+    "read-only-home": (["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], [], {"HOME": "/proc"}),
+    "random-order": ([], ["-p", "randomly"], {}),
+    "dev-mode": ([], [], {"PYTHONDEVMODE": "1"}),
+}
+
+
 @nox.session(python=PYTHONS[0])
-def turkish(session: nox.Session) -> None:
-    """Run the tests of the journal in a locale where the small letter of I has no dot."""
+@nox.parametrize("name", [nox.param(name, id=name) for name in SURROUNDINGS])
+def surroundings(session: nox.Session, name: str) -> None:
+    """Run most of the suite in another locale, zone, user, order or mode, or on another day.
+
+    Needs faketime, setpriv and localedef. `nox -s "surroundings(midnight)" -- tests/sandbox` runs a part.
+    """
     install(session, "test")
-    locales = session.create_tmp()
-    session.run("localedef", "-i", "tr_TR", "-f", "UTF-8", f"{locales}/tr_TR.UTF-8", external=True)
-    session.run("pytest", "-n", "2", "tests/journal", env={"LC_ALL": "tr_TR.UTF-8", "LOCPATH": locales})
+    session.install("pytest-randomly")
+    command, options, variables = SURROUNDINGS[name]
+    folder = Path(session.create_tmp()).resolve()
+    if name == "turkish":
+        session.run("localedef", "-i", "tr_TR", "-f", "UTF-8", f"{folder}/tr_TR.UTF-8", external=True)
+        variables = {**variables, "LOCPATH": str(folder)}
+    if not options:
+        options = ["-p", "no:randomly"]
+    tests = session.posargs or [*listed("tests/later.txt"), *listed("tests/oldest.txt"), "tests/sandbox", "tests/cli"]
+    pytest = [f"{session.bin}/pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *options]
+    session.run(*command, *pytest, *dict.fromkeys(tests), env=variables, external=True)
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Run the suite on the Pythons that the gate leaves out, and in all surroundings."""
+    for python in ("3.12", "3.15"):
+        session.notify(f"tests-{python}", session.posargs)
+    for name in SURROUNDINGS:
+        session.notify(f"surroundings({name})", session.posargs)
+
+
+def listed(file: str) -> list[str]:
+    """Return the tests that *file* names."""
+    return Path(file).read_text(encoding="utf-8").split()
 
 
 @nox.session(python=PYTHONS[0])
@@ -133,6 +176,46 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session
+def frozen(session: nox.Session) -> None:
+    """Freeze the command line with PyInstaller, and run the demo and a sandbox without this environment."""
+    session.install(".[sandbox,reconcile]", "pyinstaller")
+    work = Path(session.create_tmp()).resolve()
+    script = work / "shop.py"
+    script.write_text("from paymentsdk.cli import main\n\nraise SystemExit(main())\n", encoding="utf-8")
+    options = ("--noconfirm", "--log-level", "WARN", "--distpath", str(work), "--workpath", str(work / "build"))
+    session.run("pyinstaller", *options, "--specpath", str(work), str(script))
+    session.run(str(work / "shop" / "shop"), "demo", env={"PATH": "/usr/bin:/bin"}, external=True)
+    session.run(str(work / "shop" / "shop"), "sandbox", "exec", "--", "true", external=True)
+
+
+#: What shows that an extra works, without any other extra.
+EXTRAS = {
+    "cli": "import argcomplete, paymentsdk.cli",
+    "dask": "from paymentsdk.reconcile import DaskExecutor; DaskExecutor",
+    "export": "import pyarrow.parquet, paymentsdk",
+    "otel": "import paymentsdk.telemetry",
+    "postgres": "from paymentsdk.journal import PostgresJournal; PostgresJournal('postgresql://127.0.0.1/x')",
+    "qr": "import segno, paymentsdk",
+    "reconcile": "from paymentsdk.reconcile import Book; Book.csv('README.md')",
+    "sandbox": "from paymentsdk.sandbox import Sandbox; Sandbox()",
+    "uvloop": "import uvloop, paymentsdk",
+}
+
+
+@nox.session(python=PYTHONS[0])
+@nox.parametrize("versions", ["floors", "newest"])
+@nox.parametrize("extra", [nox.param(extra, id=extra) for extra in EXTRAS])
+def extras(session: nox.Session, extra: str, versions: str) -> None:
+    """Install an extra alone, with its lowest and its newest versions, and use it."""
+    session.install(f".[{extra}]")
+    if versions == "floors":
+        dependencies = PYPROJECT["project"]["optional-dependencies"]
+        bounds = [bound for bound in dependencies[extra] if not bound.startswith("paymentsdk")]
+        session.install(*pinned(bounds))
+    session.run("python", "-W", "error", "-c", EXTRAS[extra])
+
+
+@nox.session
 def pyz(session: nox.Session) -> None:
     """Build dist/paymentsdk.pyz, a single file with the sandbox, for this Python and this kind of machine."""
     session.install("shiv")
@@ -144,9 +227,31 @@ def pyz(session: nox.Session) -> None:
 
 @nox.session
 def compatibility(session: nox.Session) -> None:
-    """Compare the public signatures with the last version, from the history of this repository."""
+    """Compare the public signatures with those of the last version."""
     install(session, "docs")
     session.run("python", "-m", "tests.compatibility")
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Check this version, build it twice into dist/, and check that both are the same and that an index can show them.
+
+    CONTRIBUTING.md says what to do before.
+    """
+    install(session, "docs")
+    session.install("build", "twine")
+    session.run("python", "-m", "tests.release")
+    builds = [Path("dist"), Path(session.create_tmp(), "again")]
+    for folder in builds:
+        shutil.rmtree(folder, ignore_errors=True)
+        session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
+    digests = [
+        {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()} for folder in builds
+    ]
+    if digests[0] != digests[1]:
+        session.error(f"two builds differ: {digests}")
+    session.run("python", "-m", "tests.release", "dist")
+    session.run("twine", "check", "--strict", *map(str, sorted(builds[0].iterdir())))
 
 
 @nox.session
