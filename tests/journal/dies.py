@@ -1,4 +1,7 @@
-"""A process that journals three writes and dies at one of its commits: `python -m tests.journal.dies FOLDER N WHEN`."""
+"""Processes that journal three writes, and die at one of their commits: `python -m tests.journal.dies FOLDER`.
+
+Each is a fork with a folder of its own below FOLDER, which is named like its commit.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from paymentsdk import PaymentsClient, PaymentsError, Request, Response, SendFailed, _sqlite
@@ -95,6 +99,18 @@ def deadly(nth: int, when: str) -> None:
         sqlite3.connect = partial(sqlite3.connect, factory=Careless)
 
 
+def main(folder: Path) -> None:
+    """Have a process die before and after each commit, and one that never commits; write how many have died."""
+    deaths = 0
+    for when, nth in (*product(("before", "after"), range(1, 8)), ("never", 3)):
+        (own := folder / f"{when}-{nth}").mkdir()
+        if not (child := os.fork()):
+            deadly(nth, when)
+            asyncio.run(run(own))
+            os._exit(0)
+        deaths += os.waitpid(child, 0)[1] == signal.SIGKILL
+    (folder / "deaths").write_text(f"{deaths}")
+
+
 if __name__ == "__main__":
-    deadly(int(sys.argv[2]), sys.argv[3])
-    asyncio.run(run(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

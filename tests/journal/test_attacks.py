@@ -7,9 +7,8 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import msgspec
 import pytest
 
 from paymentsdk import (
-    APIError,
     Deferred,
     InProgress,
     JournalUnavailable,
@@ -25,7 +23,6 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
-    RecordConflict,
     RefreshFailed,
     RefreshingToken,
     Request,
@@ -38,13 +35,10 @@ from paymentsdk import (
 )
 from paymentsdk.events import AttemptEnded, AttemptStarted, Event
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.journal._recovery import BATCH
-from paymentsdk.journal._turns import Journaling
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
-REJECTION = b'{"errors":[{"code":"property_value","message":"no"}]}'
 #: Longer than a lease, and shorter than the life of an order.
 LATER = 100.0
 
@@ -191,28 +185,6 @@ async def test_a_call_may_be_cancelled_at_each_step(tmp_path: Path, fail: bool) 
     assert 5 <= step < 39
 
 
-async def test_closing_ends_where_gather_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.12 on, `asyncio.gather` of futures that have ended is done at once: closing still ends."""
-    gather, turns = asyncio.gather, Counter[str]()
-
-    def gather_at_once(*futures: asyncio.Future[Any], return_exceptions: bool = False) -> asyncio.Future[Any]:
-        turns["gather"] += 1
-        assert turns["gather"] < 1000, "closing never ends"
-        if not all(asyncio.isfuture(future) and future.done() for future in futures):
-            return gather(*futures, return_exceptions=return_exceptions)
-        gathered = asyncio.get_running_loop().create_future()
-        gathered.set_result([])
-        return gathered
-
-    monkeypatch.setattr(asyncio, "gather", gather_at_once)
-    for step in range(1, 40):
-        turns.clear()
-        if not await cancelled_at(World(tmp_path / f"{step}.db"), step, fail=False):
-            break
-
-    assert 5 <= step < 39
-
-
 async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> None:
     """The call fails at once or later; the record stays for recovery, which finds the one order."""
     sent = asyncio.Event()
@@ -236,58 +208,6 @@ async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> No
     assert [1] == list(world.effects().values())
 
 
-def unguarded(journaling: Journaling, key: str, write: Callable[[], Awaitable[object]]) -> None:
-    """Make a write, whatever it raises."""
-    write()
-
-
-@pytest.mark.control("paymentsdk.journal._turns.Journaling.write_later", unguarded, raises=JournalUnavailable)
-async def test_a_journal_that_is_closed_under_a_call_takes_nothing_from_its_caller(world: World) -> None:
-    """The order is made and told, although its record cannot be closed; whoever asks again gets it once more."""
-    journals: list[SQLiteJournal] = []
-
-    async def answer(request: Request) -> Response:
-        if request.method == "POST":
-            await journals[0].aclose()
-        return world.platform(request)
-
-    async with world.connect(
-        answer, lambda path, now: journals.append(SQLiteJournal(path, now=now)) or journals[0]
-    ) as it:
-        created = await it.orders.create(order(), once="table-7/1")
-    await world.recovered()
-
-    async with world.connect() as client:
-        assert created == await client.orders.create(order(), once="table-7/1")
-    assert [1] == list(world.effects().values())
-
-
-@pytest.mark.parametrize("settled", ["done", "rejected", "sent twice"])
-async def test_a_record_that_is_gone_under_a_call_is_not_the_callers_error(world: World, settled: str) -> None:
-    """A backup without it was restored: what was done is told, and of what was rejected nobody can be sure any more."""
-
-    def answer(request: Request) -> Response:
-        response = world.platform(request)
-        if request.method != "POST":
-            return response
-        with closing(sqlite3.connect(world.path)) as file, file:
-            file.execute("DELETE FROM record")
-        if settled == "sent twice":
-            world.clock.advance(59)  # The next attempt needs a longer lease.
-            return Response(503, dict(response.headers))
-        return response if settled == "done" else Response(400, dict(response.headers), REJECTION)
-
-    async with world.connect(answer) as client:
-        call = client.orders.create(order(), once="table-7/1", not_after=timedelta(hours=1))
-        if settled == "done":
-            assert "ORD0" == (await call).id
-        else:
-            with pytest.raises(OutcomeUnknown, match="there is no record with the key"):
-                await call
-
-    assert 1 == len(world.platform.posts)
-
-
 async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
     """200 calls in two processes: one request, one order, and nobody is told anything else than it or to wait."""
     async with world.connect() as first, world.connect() as two:
@@ -301,10 +221,7 @@ async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
     assert {InProgress} >= {type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)}
 
 
-@pytest.mark.parametrize("first", [1, 2, 3])
-async def test_a_disk_that_fills_up_under_load_costs_no_order(
-    world: World, monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+async def test_a_disk_that_fills_up_under_load_costs_no_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
     commits = 0
     heard = False
@@ -313,7 +230,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(
     def full(database: sqlite3.Connection) -> None:
         nonlocal commits
         commits += 1
-        if commits >= first and not heard:
+        if commits >= 2 and not heard:
             raise sqlite3.OperationalError("database or disk is full")
         commit(database)
 
@@ -369,32 +286,6 @@ async def test_a_backup_that_is_restored_doubles_nothing(world: World, tmp_path:
     assert [1, 1, 1] == list(world.effects().values())
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Response(400, {}, b'{"message":"Bad Request"}'),
-        Response(402, {}, b'{"errors":[{"code":"failed"}],"data":{"id":"ORD1"}}'),
-        Response(403, {}, b"{}"),
-        Response(404, {}, b"<html>no such page</html>"),
-    ],
-    ids=lambda answer: str(answer.status),
-)
-async def test_what_does_not_settle_is_told_as_unknown(world: World, answer: Response) -> None:
-    """Recovery will send the record again, with success perhaps: its caller must not take it for rejected."""
-    world.platform.fail = lambda _: answer
-    async with world.connect() as client:
-        with pytest.raises(OutcomeUnknown, match="platform_error") as unknown:
-            await client.with_options(retry=ONCE).orders.create(order(), once="table-7/1")
-    assert isinstance(unknown.value.last_error, APIError)
-    assert answer.status == unknown.value.last_error.status
-    assert [RecordState.UNKNOWN] == [row.state for row in await world.rows()]
-
-    world.platform.fail = None
-    await world.recovered()
-    assert [RecordState.DONE] == [row.state for row in await world.rows()]
-    assert [1] == list(world.effects().values())
-
-
 async def turns_in(world: World, seconds: float, until: Callable[..., Awaitable[None]]) -> int:
     """Recover in the background for so long; return how often the platform was asked."""
     before, end = len(world.platform.posts) + world.platform.reads, world.clock.monotonic() + seconds
@@ -415,93 +306,22 @@ async def test_what_stays_open_is_tried_less_and_less_often(world: World, until)
     assert 1 <= await turns_in(world, 18_000.0, until) <= 20  # Half of them read the time.
 
 
-async def test_each_pause_of_a_record_that_stays_open_is_twice_the_last(world: World, until) -> None:
-    """From the interval of recovery on, until a minute lies between two tries."""
-    times: list[float] = []
-
-    def down(_: object) -> Response:
-        times.append(world.clock.monotonic())
-        return Response(503)
-
-    world.platform.fail = down
-    async with world.connect() as client:
-        hurried = client.with_options(retry=ONCE)
-        with pytest.raises(OutcomeUnknown):
-            await hurried.orders.cancel("ORD1", once="table-7/1", not_after=timedelta(hours=1))
-        times.clear()
-        async with hurried.recovery(every=5):
-            await until(lambda: len(times) >= 7)
-
-    assert [5, 10, 20, 40, 60, 60] == [round(after - before) for before, after in pairwise(times)][:6]
-
-
-@pytest.mark.control("paymentsdk.journal._recovery.Recovery._put_off", lambda self, record: None)
-async def test_a_record_without_credentials_is_retried_less_often_too(world: World, until, caplog) -> None:
-    """Where nobody has credentials for its account, that is not said at every turn, and others do not wait for it."""
-    world.platform.fail = lambda _: Response(503)
-    async with world.connect(token=None, accounts={"gone": TOKEN}) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.account("gone").orders.create(order(), once="table-7/1")
-    begun = world.clock.monotonic()
-    async with world.connect() as client, client.recovery(every=5):
-        await until(lambda: world.clock.monotonic() >= begun + 600)
-
-    messages = [record for record in caplog.records if "gone" in record.message]
-    assert 10 <= len(messages) <= 15
-
-
-async def test_a_defect_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
+@pytest.mark.parametrize("error", [KeyError("disk full"), JournalUnavailable("disk full")], ids=repr)
+async def test_a_failed_turn_does_not_end_the_recovery(
+    world: World, until, monkeypatch, caplog, error: Exception
+) -> None:
     """Whatever one turn raises is logged, and the next one comes."""
     turns = []
 
-    async def broken(self: SQLiteJournal, among: object, **which: object) -> list[None]:
+    async def broken(self: SQLiteJournal, among: object, **which: object) -> list[Record]:
         turns.append(which)
-        return [None]
+        raise error
 
     monkeypatch.setattr(SQLiteJournal, "records", broken)
     async with world.connect() as client, client.recovery(every=5):
         await until(lambda: len(turns) >= 3)
 
-    assert "recovery failed; it will be repeated" in [record.message for record in caplog.records]
-
-
-async def test_a_recovery_that_cannot_be_made_is_logged(world: World, until, monkeypatch, caplog) -> None:
-    """A journal that does not respond ends no recovery, and a person can see that there was none."""
-    turns = []
-
-    async def away(self: SQLiteJournal, among: object, **which: object) -> list[Record]:
-        turns.append(which)
-        raise JournalUnavailable("disk full")
-
-    monkeypatch.setattr(SQLiteJournal, "records", away)
-    async with world.connect() as client, client.recovery(every=5):
-        await until(lambda: len(turns) >= 3)
-
-    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings
-    assert all("disk full" in record.getMessage() for record in warnings)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
-async def test_a_date_without_fractions_makes_no_attempt_late(world: World, fraction: float) -> None:
-    """A `Date` may be behind by nearly a second: that counts against the record, and not for it."""
-    world.clock.advance(fraction)
-    world.platform.fail = lambda _: Response(503)
-    async with world.connect() as client:
-        hurried = client.with_options(retry=ONCE)
-        with pytest.raises(OutcomeUnknown):
-            await hurried.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=10))
-        world.clock.advance(5.0)
-        before = len(world.platform.posts)
-        await client.recover()
-        assert before < len(world.platform.posts)
-        for _ in range(60):
-            world.clock.advance(0.1)
-            await client.recover()
-    [row] = await world.rows()
-
-    assert max(world.platform.times) < row.not_after
-    assert RecordState.UNKNOWN is row.state
+    assert "disk full" in caplog.text
 
 
 class Machine(FakeClock):
@@ -520,17 +340,14 @@ def machine(world: World) -> Machine:
     return world.clock
 
 
-@pytest.mark.parametrize("seconds", [3, 7200])
-async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(
-    world: World, machine: Machine, seconds: int
-) -> None:
+async def test_a_machine_that_sleeps_over_a_response_sends_nothing_late(world: World, machine: Machine) -> None:
     """The `Date` of a response is as old as the sleep in which it waited to be read."""
 
     def answer(request: Request) -> Response:
         response = world.platform(request)
         if request.method == "GET":
             return response
-        machine.asleep += seconds
+        machine.asleep += 7200
         return Response(503, {"Date": response.headers["Date"]})
 
     async with world.connect(answer, retry=RetryPolicy(attempts=4)) as client:
@@ -590,97 +407,6 @@ async def test_what_is_signed_too_late_is_not_sent(world: World) -> None:
     assert [(kind, 1) for kind in (AttemptStarted, AttemptEnded)] * 2 == attempts
 
 
-@pytest.mark.parametrize("token", [TOKEN, None], ids=["token", "signed"])
-async def test_a_lease_that_is_renewed_too_slowly_is_no_cancellation(world: World, until, token: str | None) -> None:
-    """Nobody has cancelled anything: observers and the caller learn which time ran out, and nothing is sent."""
-    attempts: list[AttemptEnded] = []
-    renewing = asyncio.Event()
-
-    class SlowJournal(SQLiteJournal):
-        async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
-            begun = await super().begin(record, lease=lease)
-            world.clock._now += LATER * (token is not None)  # The machine has slept.
-            return begun
-
-        async def renew(self, key: str, *, owner: str, lease: float) -> Record:
-            renewing.set()
-            await asyncio.Event().wait()
-
-    class SleepySigner(SlowSigner):
-        async def sign(self, request: Request, now: float) -> dict[str, str]:
-            world.clock._now += LATER * (request.method == "POST")
-            return await super().sign(request, now)
-
-    accounts = {"shop-1": token or SleepySigner(world.clock)}
-    async with world.connect(
-        journal=SlowJournal, token=None, accounts=accounts, observers=[attempts.append], timeout=Timeout(total=60)
-    ) as client:
-        call = asyncio.ensure_future(client.account("shop-1").orders.create(order(), once="table-7/1"))
-        await until(renewing.is_set)
-        world.clock.advance(60)
-        with pytest.raises(NotSent, match=r"timeout\.attempt=30 s\) while the journal was asked"):
-            await call
-
-    [ended] = [event for event in attempts if isinstance(event, AttemptEnded) and event.operation == "orders.create"]
-    assert (0 if token else 1, "journal was asked") == (ended.number, ended.failure[-17:])
-    assert [] == world.platform.posts
-
-
-@pytest.mark.control("paymentsdk._call.call.connect_timeout", lambda timeout, remaining: timeout.connect)
-async def test_the_wait_for_a_connection_is_shorter_after_a_slow_signature(world: World) -> None:
-    """What an attempt has left is counted once it is signed: else its connection could come after `not_after`."""
-    ends = []
-
-    def answer(request: Request) -> Response:
-        if request.method == "POST":
-            ends.append(world.clock.now() + request.connect_timeout)
-        return world.platform(request)
-
-    async with world.connect(answer, token=None, accounts={"shop-1": SlowSigner(world.clock)}) as client:
-        await client.account("shop-1").orders.create(order(), once="table-7/1", not_after=timedelta(seconds=10))
-    [row] = await world.rows()
-
-    assert ends[0] < row.not_after
-
-
-async def test_slow_responses_take_no_time_from_a_record(world: World) -> None:
-    """What the first responses have shown of the time still holds: a slow one says no more than they did."""
-    slow = [10.0, 10.0, 0.0]
-
-    def answer(request: Request) -> Response:
-        if request.method == "GET":
-            return world.platform(request)
-        world.clock.advance(slow[len(world.platform.times)])
-        response = world.platform(request)
-        return response if len(world.platform.times) == 3 else Response(503, {"Date": response.headers["Date"]})
-
-    async with world.connect(answer, retry=RetryPolicy(attempts=4)) as client:
-        await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=25))
-
-    assert 3 == len(world.platform.times)
-
-
-@pytest.mark.parametrize(("seconds", "platform"), [(7200, 0), (7200, -7200), (-7200, 7200)])
-async def test_a_name_has_its_whole_time_after_the_clock_has_jumped(
-    world: World, machine: Machine, seconds: int, platform: int
-) -> None:
-    """Nor is the platform asked for its time: a new name is as old as it is by the clock that has begun it."""
-    reads = []
-
-    def answer(request: Request) -> Response:
-        reads.append(request.method)
-        return world.platform(request)
-
-    async with world.connect(answer) as client:
-        await client.orders.create(order(), once="table-7/1")
-        machine.advance(3600)
-        machine.asleep, world.platform.offset = seconds, platform
-        for number in range(2, 5):
-            await client.orders.create(order(), once=f"table-7/{number}")
-
-    assert ["POST"] * 4 == reads
-
-
 async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None:
     """Also if its attempts may take longer than the lease that it has claimed: else another one takes it over."""
     margins = []
@@ -714,22 +440,6 @@ async def test_a_recovery_without_a_bound_holds_nothing_for_ever(world: World) -
 
     assert ["table-7/1: timeout: must be bounded to send a record: its lease has to outlive it"] == [*summary.problems]
     assert (RecordState.UNKNOWN, 0.0) == (row.state, row.lease_until)
-
-
-async def test_the_clock_of_another_platform_stops_no_recovery(world: World) -> None:
-    """One whose time is a day ahead, such as a sandbox, may share the journal."""
-    world.platform.lose = True
-    for address, ahead in ((URL, 0.0), ("https://other.test", 86_400.0)):
-        world.platform.offset = ahead
-        async with world.connect(base_url=address) as client:
-            with pytest.raises(OutcomeUnknown):
-                await client.orders.create(order(), once="table-7/1")
-    world.platform.offset, world.platform.lose = 0.0, False
-    async with world.connect() as client:
-        summary = await client.recover()
-
-    assert {RecordState.DONE: 1} == summary.resolved
-    assert ["https://other.test"] == [row.base_url for row in summary.left]
 
 
 class ReluctantJournal(SQLiteJournal):
@@ -783,21 +493,6 @@ async def test_a_known_name_is_never_reported_as_not_sent(world: World, lost: bo
     assert [False, True] == [row.state is RecordState.NOT_SENT for row in await world.rows()]
 
 
-@pytest.mark.parametrize("answer", [None, Response(400, {}, REJECTION)], ids=["done", "refused"])
-async def test_what_is_kept_for_good_needs_no_platform(world: World, machine: Machine, answer: Response | None) -> None:
-    """What became of a name is known after a machine's sleep, and costs no request."""
-    world.platform.fail = lambda _: answer
-    async with world.connect() as client:
-        for name in ("table-7/1", "table-7/1"):
-            with pytest.raises(APIError) if answer else nullcontext():
-                await client.orders.create(order(), once=name)
-            machine.asleep += 7200
-        with pytest.raises(RecordConflict):
-            await client.orders.create(order("B-1"), once="table-7/1")
-
-    assert (0, 1) == (world.platform.reads, len(world.platform.posts))
-
-
 async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(world: World) -> None:
     """`RefreshFailed` says that nothing was done, which would be wrong of a record that an earlier process has left."""
     async with world.connect() as client:
@@ -818,40 +513,6 @@ async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(wor
     assert [RecordState.DONE, RecordState.NOT_SENT] == [row.state for row in await world.rows()]
 
 
-@pytest.mark.control("paymentsdk.journal._record.restart_lease", lambda row, now: row)
-async def test_a_clock_that_was_set_back_keeps_no_record_for_days(world: World, until) -> None:
-    """Its process died while the clock was two days ahead: a lease later another one looks after the record.
-
-    Its age is not known: it is left to a person.
-    """
-
-    async def never(request: Request) -> Response:
-        response = world.platform(request)
-        return response if request.method == "GET" else await asyncio.Event().wait()
-
-    class Dying(SQLiteJournal):
-        async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
-            raise JournalUnavailable("the process is dead")
-
-    def ahead(path: Path, now: Callable[[], float]) -> SQLiteJournal:
-        return Dying(path, now=lambda: now() + 48 * 3600.0)
-
-    async with world.connect(never, journal=ahead) as client:
-        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
-        await until(lambda: world.platform.posts)
-        call.cancel()
-        await asyncio.wait([call])
-    async with world.connect() as client:
-        with pytest.raises(InProgress):
-            await client.orders.create(order(), once="table-7/1")
-        assert {} == (await client.recover()).resolved
-        world.clock.advance(LATER)
-        assert {RecordState.UNKNOWN: 1} == (await client.recover()).resolved
-        await client.orders.create(order(), once="table-7/2")
-
-    assert 2 == len(world.platform.posts)
-
-
 async def defer(world: World, names: list[str]) -> None:
     """Make writes that take no key, and cannot be sent."""
 
@@ -869,7 +530,7 @@ async def defer(world: World, names: list[str]) -> None:
 
 async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: World, until) -> None:
     """Nothing was sent of it: another process can have it at once, also of what takes no key and is sent only once."""
-    names = [f"c-{number}" for number in range(BATCH + 2)]
+    names = [f"c-{number}" for number in range(18)]
 
     async def never(request: Request) -> Response:
         response = world.platform(request)
@@ -878,7 +539,7 @@ async def test_a_recovery_that_ends_early_leaves_what_it_has_not_begun(world: Wo
     await defer(world, names)
     async with world.connect(never) as client:
         recovery = asyncio.ensure_future(client.recover())
-        await until(lambda: len(world.platform.posts) == BATCH)
+        await until(lambda: len(world.platform.posts) == 16)
         recovery.cancel()
         await asyncio.wait([recovery])
     async with world.connect() as client:
@@ -896,27 +557,6 @@ class SlowJournal(SQLiteJournal):
         self.claimed.set()
         await self.told.wait()
         return rows
-
-
-async def test_a_recovery_that_ends_as_it_claims_leaves_what_it_gets(world: World) -> None:
-    """Else it would be held for the lease, and count as sent then: without a key, it could never be sent."""
-    await defer(world, ["ann", "bob"])
-    async with world.connect(journal=SlowJournal) as client:
-        client.journal.claimed, client.journal.told = asyncio.Event(), asyncio.Event()
-        recovery = asyncio.ensure_future(client.recover())
-        await client.journal.claimed.wait()
-        recovery.cancel()
-        await asyncio.wait([recovery])
-        client.journal.told.set()
-        async with asyncio.timeout(10):
-            while any(row.owner for row in await client.journal.records(tuple(RecordState))):
-                pass  # The clock of this client gives its close no time to wait for that.
-    assert recovery.cancelled()
-
-    async with world.connect() as client:
-        summary = await client.recover()
-
-    assert {RecordState.DONE: 2} == dict(summary.resolved)
 
 
 class PatientClock(FakeClock):

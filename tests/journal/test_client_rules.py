@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import subprocess
-import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,15 +19,12 @@ from paymentsdk import (
     OPERATIONS,
     APIError,
     BadRequest,
-    Deferred,
     InProgress,
     JournalUnavailable,
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
-    PaymentsError,
     RecordConflict,
-    RefreshFailed,
     Request,
     RequestInvalid,
     Response,
@@ -37,11 +32,10 @@ from paymentsdk import (
     SendFailed,
     Timeout,
 )
-from paymentsdk.journal import Action, Record, RecordResolved, RecordState, Resolution, SQLiteJournal, derive_key
-from paymentsdk.journal._record import digest
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, derive_key
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.conftest import PATIENCE
+from tests.journal.conftest import make_record
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 KEY = derive_key(URL, "77", "orders.create", "table-7/1")
@@ -164,20 +158,8 @@ async def test_a_rejection_that_is_not_durable_is_not_told(journal, connect, pla
 
 def written(body: bytes, begun: float) -> Record:
     """Return an order that another version of this package has written into the journal before it died."""
-    return Record(
-        key=KEY,
-        name="table-7/1",
-        operation="orders.create",
-        base_url=URL,
-        seller="77",
-        path="/v1/orders",
-        headers={"X-Of-Then": "1"},
-        body=body,
-        digest=digest("POST", "/v1/orders", body),
-        begun=begun,
-        not_after=begun + 600,
-        owner="dead/1",
-    )
+    times = {"begun": begun, "not_after": begun + 600}
+    return make_record(owner="dead/1", body=body, key=KEY, base_url=URL, headers={"X-Of-Then": "1"}, **times)
 
 
 async def test_recovery_sends_the_bytes_of_another_version(journal, connect, platform: Platform, clock) -> None:
@@ -194,25 +176,6 @@ async def test_recovery_sends_the_bytes_of_another_version(journal, connect, pla
     assert [(body, KEY, "1")] == [
         (post.body, post.headers["X-Idempotency-Key"], post.headers["X-Of-Then"]) for post in platform.posts
     ]
-
-
-@pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', b"member_of_tomorrow"])
-async def test_a_request_that_this_version_cannot_read_is_left(
-    journal, connect, platform: Platform, clock, body: bytes
-) -> None:
-    """Such as one of a later version: it is not sent, the summary says why, and the others are carried out."""
-    platform.lose = True
-    store = journal()
-    await store.begin(written(body, clock.now()), lease=0)
-    async with connect(store, retry=ONCE) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.orders.create(order(), once="table-8/1")
-        platform.lose = False
-        summary = await client.recover()
-
-    assert ({RecordState.DONE: 1}, False) == (dict(summary.resolved), summary.is_complete)
-    assert ["table-7/1"] == [row.name for row in summary.left]
-    assert ("member_of_tomorrow" if b"{" in body else "DecodeError") in "".join(summary.problems)
 
 
 @pytest.mark.parametrize("body", [b'{"member_of_tomorrow":1}', None])
@@ -259,25 +222,6 @@ async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(
         platform.fail = lambda request: Response(201, {}, b'{"id":1,"wallet_payment":{"transaction_amount":5}}')
         assert 1 == (await client.wallet_payments.create(PAYMENT, once="ride-7")).id
     assert 1 == len({post.headers["X-Idempotency-Key"] for post in platform.posts if b"token" in post.body})
-
-
-async def test_what_recovery_could_not_send_is_not_deferred(journal, connect, platform: Platform) -> None:
-    """A payer's token is kept with a seal alone: without one, what is to be deferred is rejected before it is kept."""
-
-    def unreachable(request: Request) -> Response:
-        raise SendFailed("connection refused", sent=False)
-
-    platform.fail = unreachable
-    seal = {"seal": lambda body: body[::-1], "unseal": lambda body: body[::-1]}
-    ends = []
-    for settings in ({}, seal):
-        async with connect(journal(**settings), retry=ONCE) as client:
-            await client.plans.search().collect()
-            with pytest.raises(PaymentsError) as raised:
-                await client.wallet_payments.create(PAYMENT, once="ride-7", defer=True)
-            ends.append((type(raised.value), len(await client.journal.records(set(RecordState)))))
-
-    assert [(RequestInvalid, 0), (Deferred, 1)] == ends
 
 
 @pytest.mark.parametrize("sealed", [True, False])
@@ -357,23 +301,6 @@ async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: 
     assert 1 == len(platform.made)
 
 
-async def test_a_record_whose_time_is_over_is_not_tried_again(journal, connect, platform: Platform, clock) -> None:
-    """The next attempt would come later still: there is no pause for it."""
-
-    def slow(request: Request) -> Response:
-        if request.method == "POST":
-            platform.fail = lambda _: Response(503, {}, b"")
-            clock.advance(10)
-        return platform(request)
-
-    async with connect(journal(), slow, retry=RetryPolicy(attempts=4)) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.orders.create(order(), once="table-7/1", not_after=timedelta(seconds=5))
-        assert 1 == len(clock.slept)  # Before the attempt that was not made.
-
-    assert 1 == len(platform.posts)
-
-
 async def drive(clock: FakeClock, call: Awaitable[object]) -> None:
     """Let pauses end until *call* has ended."""
     task = asyncio.ensure_future(call)
@@ -401,15 +328,6 @@ async def test_a_late_write_that_fails_is_logged(journal, connect, platform: Pla
     assert ({RecordState.DONE: 1}, 1) == (dict(summary.resolved), len(platform.made))
 
 
-async def test_a_read_has_no_record(journal, connect, platform: Platform) -> None:
-    """What changes nothing needs no name: whoever gives one has mistaken the operation."""
-    async with connect(journal()) as client:
-        with pytest.raises(RequestInvalid, match=r"orders\.get changes nothing") as rejected:
-            await client.call(OPERATIONS["orders.get"], order_id="ORD0", once="table-7/1")
-
-    assert ("once", []) == (rejected.value.path, platform.posts)
-
-
 async def test_a_token_without_a_seller_has_no_records(journal, platform: Platform, clock: FakeClock) -> None:
     """The key is derived from the seller: a token that does not name one cannot send a journaled write."""
     transport = MemoryTransport(platform)
@@ -434,27 +352,6 @@ class OwnTokens:
 
     async def renew(self, rejected: str | None, exchange: object, now: float) -> None:
         """There is no other."""
-
-
-async def test_a_source_of_tokens_that_fails_is_no_defect(journal, connect, platform: Platform, clock) -> None:
-    """A named write says so as any call does, without its text; recovery goes on with the sellers who have a token."""
-    platform.lose = True
-    accounts = {"bad": OwnTokens("APP_USR-9001-112304-0123456789abcdef", "78"), "good": TOKEN}
-    async with connect(journal(), token=None, accounts=accounts, retry=ONCE) as client:
-        for name in accounts:
-            with pytest.raises(OutcomeUnknown):
-                await client.account(name).orders.create(order(), once="table-7/1")
-    platform.lose = False
-    async with connect(journal(), token=None, accounts={**accounts, "bad": OwnTokens()}) as client:
-        for _ in range(2):
-            with pytest.raises(RefreshFailed, match="KeyError") as failed:
-                await client.account("bad").orders.create(order(), once="table-7/2")
-            # With the platform's time known, no read fails before it.
-            await client.account("good").orders.create(order(), once="table-7/3")
-        summary = await client.recover()
-
-    assert "the-secret" not in f"{failed.value} {failed.value.__cause__} {failed.value.__context__} {summary}"
-    assert ({RecordState.DONE: 1}, ["bad"]) == (dict(summary.resolved), [row.account for row in summary.left])
 
 
 async def test_a_named_write_does_not_show_the_token_of_ones_own_source(journal, connect, clock: FakeClock) -> None:
@@ -495,46 +392,6 @@ async def test_a_record_may_end_at_a_moment(journal, connect, platform: Platform
     assert (moment.timestamp(), "not_after", 1) == (ends, rejected.value.path, len(platform.posts))
 
 
-async def test_observers_learn_how_old_a_record_has_become(journal, connect, platform: Platform, clock) -> None:
-    """From its beginning to its end, in the platform's time, which responses tell to the second."""
-    resolutions: list[RecordResolved] = []
-
-    def slow(request: Request) -> Response:
-        clock.advance(30.0 if request.method == "POST" else 0.0)
-        return platform(request)
-
-    def observe(event: object) -> None:
-        if isinstance(event, RecordResolved):
-            resolutions.append(event)
-
-    async with connect(journal(), slow, observers=[observe], timeout=Timeout(attempt=60.0)) as client:
-        await client.orders.create(order(), once="table-7/1")
-
-    [resolved] = resolutions
-    assert 29.0 <= resolved.age <= 32.0
-
-
-async def test_recovery_sends_the_headers_of_the_call(journal, connect, platform: Platform, clock) -> None:
-    """What the caller gave with the call belongs to the request, and is kept with its bytes."""
-    tills: list[str | None] = []
-
-    def down(request: Request) -> Response:
-        if request.method == "POST":
-            tills.append(request.headers.get("X-Till"))
-            return Response(503)
-        return platform(request)
-
-    create = OPERATIONS["orders.create"]
-    async with connect(journal(), down, retry=RetryPolicy(attempts=1)) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.call(create, order(), once="table-7/1", headers={"X-Till": "7"})
-        clock.advance(61)
-        await client.recover()
-
-    assert {"7"} == set(tills)
-    assert len(tills) > 1
-
-
 async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platform: Platform) -> None:
     """Of a response that is told once more there are three header fields: others may hold credentials."""
 
@@ -552,8 +409,9 @@ async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platf
     assert ("r-1", first.headers["Date"], 0) == (again.request_id, again.headers["Date"], again.attempts)
 
 
-@pytest.mark.parametrize("headers", [{"X-Request-Id": "caf\udce9"}, {"x-request-id": 5}, None])
-@pytest.mark.parametrize("status", [201, 400])
+@pytest.mark.parametrize(
+    ("headers", "status"), [({"X-Request-Id": "caf\udce9"}, 400), ({"x-request-id": 5}, 201), (None, 201)]
+)
 async def test_header_fields_that_are_no_text_lose_no_outcome(
     journal, connect, platform: Platform, headers: Mapping[str, str] | None, status: int
 ) -> None:
@@ -607,87 +465,3 @@ def late(begin, clock: FakeClock):
         return begun
 
     return run
-
-
-def test_nothing_waits_for_a_write_of_a_loop_that_is_closed(journal, clock: FakeClock, platform: Platform) -> None:
-    """The loop ends with its one call, whose record was to be closed after that: no later call waits for it."""
-    client = PaymentsClient(TOKEN, base_url=URL, journal=journal(), clock=clock, transport=MemoryTransport(platform))
-    ids = []
-    for _ in range(2):
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)  # It tells of the write that is left.
-        ids.append(loop.run_until_complete(client.orders.create(order(), once="table-7/1")).id)
-        loop.close()
-
-    with asyncio.Runner() as runner:
-        runner.run(client.aclose())
-
-    assert ["ORD0"] * 2 == ids
-
-
-#: Two processes that are forked with one client: each says as whom it begins a record, in a journal of its own kind.
-FORKED = """
-import asyncio, os
-from paymentsdk import JournalUnavailable, PaymentsClient
-from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.platform import TOKEN, URL, Platform, order
-
-class Remote:
-    async def get(self, key):
-        return None
-
-    async def begin(self, record, *, lease):
-        print(record.owner, flush=True)
-        raise JournalUnavailable("it is elsewhere")
-
-    async def records(self, among, *, limit, path="", containing=b""):
-        return []
-
-    renew = resolve = claim = begin
-
-    async def aclose(self):
-        pass
-
-async def main():
-    async with client:
-        try:
-            await client.orders.create(order(), once="table-7/1")
-        except JournalUnavailable:
-            pass
-
-client = PaymentsClient(TOKEN, base_url=URL, journal=Remote(), transport=MemoryTransport(Platform(FakeClock())))
-for _ in range(2):
-    if not os.fork():
-        asyncio.run(main())
-        os._exit(0)
-    os.wait()
-"""
-
-
-def test_processes_that_were_forked_are_two_owners() -> None:
-    """One client may have been made before: a record that one of them holds is not that of the other."""
-    process = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-
-    assert 2 == len(set(process.stdout.split())), process.stderr
-
-
-@pytest.mark.parametrize("error", [OSError("no"), asyncio.CancelledError()], ids=["raises", "cancelled"])
-async def test_the_journal_is_closed_also_if_the_transport_cannot_be(journal, connect, error: BaseException) -> None:
-    """Else its file would stay open: closing once more would fail in the same way."""
-    store, closed = journal(), []
-
-    class Stuck(MemoryTransport):
-        async def aclose(self) -> None:
-            raise error
-
-    async def close() -> None:
-        closed.append(True)
-        await Journal.aclose(store)
-
-    store.aclose = close
-    with pytest.raises(type(error)):
-        await connect(store, transport=Stuck()).aclose()
-
-    assert [True] == closed

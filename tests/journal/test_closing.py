@@ -25,9 +25,8 @@ from paymentsdk import (
 )
 from paymentsdk.events import AttemptEnded
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.journal._turns import Journaling
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.testing import FakeClock, MemoryTransport
+from paymentsdk.testing import MemoryTransport
 from tests.flow.platform import SimulatedClock
 from tests.journal.platform import TOKEN, URL, Platform, order
 
@@ -35,11 +34,6 @@ from tests.journal.platform import TOKEN, URL, Platform, order
 def limited(request: Request) -> Response:
     """A platform that has no time."""
     return Response(429)
-
-
-def unreachable(request: Request) -> Response:
-    """Nothing leaves."""
-    raise SendFailed("connection refused", sent=False)
 
 
 def lost(request: Request) -> Response:
@@ -68,13 +62,12 @@ async def kept(path: Path, now: Callable[[], float] | None = None) -> list[tuple
 
 ENDS = [
     (limited, ClientClosed, RecordState.NOT_SENT),
-    (unreachable, ClientClosed, RecordState.NOT_SENT),
     (lost, OutcomeUnknown, RecordState.UNKNOWN),
 ]
 
 
 @pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", lambda self, grace: asyncio.sleep(0))
-@pytest.mark.parametrize(("fail", "error", "state"), ENDS, ids=["429", "not sent", "lost"])
+@pytest.mark.parametrize(("fail", "error", "state"), ENDS, ids=["429", "lost"])
 async def test_closing_keeps_the_results_of_calls_that_pause(
     tmp_path: Path, until, fail: Callable[[Request], Response], error: type[PaymentsError], state: RecordState
 ) -> None:
@@ -125,11 +118,11 @@ async def test_closing_keeps_the_results_of_calls_over_sockets(tmp_path: Path, u
 
 
 def drains_until_cancelled(
-    drain: Callable[[Journaling, float], Awaitable[None]],
-) -> Callable[[Journaling, float], Awaitable[None]]:
+    drain: Callable[[object, float], Awaitable[None]],
+) -> Callable[[object, float], Awaitable[None]]:
     """Return *drain* as it would be if a cancellation ended it."""
 
-    async def drains(self: Journaling, grace: float) -> None:
+    async def drains(self: object, grace: float) -> None:
         await asyncio.ensure_future(drain(self, grace))
 
     return drains
@@ -168,20 +161,3 @@ class Full(SQLiteJournal):
     async def resolve(self, key: str, resolution: Resolution, *, owner: str) -> Record:
         """Fail."""
         raise JournalUnavailable("disk full")
-
-
-async def test_what_cannot_be_kept_counts_its_attempts(tmp_path: Path, clock: FakeClock, platform: Platform) -> None:
-    """The caller hears that the outcome is unknown, and how many requests there were."""
-    platform.fail = unreachable
-    async with PaymentsClient(
-        TOKEN,
-        base_url=URL,
-        clock=clock,
-        journal=Full(tmp_path / "payments.db", now=clock.now),
-        transport=MemoryTransport(platform),
-        retry=RetryPolicy(attempts=2),
-    ) as client:
-        with pytest.raises(OutcomeUnknown, match=r"after 2 attempt\(s\)") as unknown:
-            await client.orders.create(order(), once="table-7/1")
-
-    assert (2, 2) == (unknown.value.attempts, len(platform.posts))

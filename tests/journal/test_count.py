@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -31,32 +30,6 @@ async def counted_by_state(journal: SQLiteJournal | PostgresJournal) -> None:
 async def test_records_of_a_file_are_counted_by_state(tmp_path: Path) -> None:
     """By default those that are open, also the states without a record."""
     await counted_by_state(SQLiteJournal(tmp_path / "payments.db"))
-
-
-async def test_records_in_postgres_are_counted_by_state(dsn: str) -> None:
-    """As in a file."""
-    await counted_by_state(PostgresJournal(dsn))
-
-
-async def test_a_count_of_what_is_open_reads_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays cheap beside millions of closed records."""
-    path, statements, connect = tmp_path / "payments.db", list[str](), sqlite3.connect
-
-    def traced(*arguments: object, **options: object) -> sqlite3.Connection:
-        file: sqlite3.Connection = connect(*arguments, **options)
-        file.set_trace_callback(statements.append)
-        return file
-
-    monkeypatch.setattr(sqlite3, "connect", traced)
-    async with aclosing(SQLiteJournal(path)) as journal:
-        await journal.begin(make_record("a"), lease=60.0)
-        statements.clear()
-        await journal.count()
-
-    [query] = [statement for statement in statements if "count(*)" in statement]
-    with closing(connect(path)) as file:
-        plan = " ".join(str(row) for row in file.execute(f"EXPLAIN QUERY PLAN {query}"))
-    assert "open_record" in plan
 
 
 async def test_a_count_shows_that_the_journal_responds(tmp_path: Path) -> None:

@@ -191,8 +191,7 @@ async def by_recovery(client: PaymentsClient) -> RecordState:
     return state
 
 
-@pytest.mark.parametrize("resume", [by_name, by_recovery])
-@pytest.mark.parametrize("place", ["same client", "other client"])
+@pytest.mark.parametrize(("resume", "place"), [(by_name, "other client"), (by_recovery, "same client")])
 async def test_a_cut_call_leaves_its_record_free(world: World, cut, place: str, resume) -> None:
     """Nobody waits for a lease: a call by the same name, or a recovery, resumes at once with the same key."""
     async with world.connect(**cut.settings) as client, world.connect() as second:
@@ -214,14 +213,15 @@ def forgets(resolve: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitabl
 
 
 @pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets, raises=Conflict)
-async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: World, cut) -> None:
+async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: World, until) -> None:
     """A refund is cut in flight; the same refund is rejected, as the order is not paid; then the order is paid.
 
     The first request arrives last, and takes effect. Nobody was told that the refund is settled.
     """
     world.proxy.paid = False
-    async with world.connect(**cut.settings) as client, world.connect() as second:
-        await cut(lambda: client.orders.refund(ORDER, once="refund"))
+    async with world.connect() as client, world.connect() as second:
+        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        await world.row()
         for process in (client, second):
             with pytest.raises(OutcomeUnknown, match=r"cannot_refund_order.* an earlier attempt may still take effect"):
                 await process.orders.refund(ORDER, once="refund")
@@ -234,11 +234,12 @@ async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: Wo
 
 
 @pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets)
-async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, cut) -> None:
+async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, until) -> None:
     """The record stays unknown until then; the rejection that comes after it is final."""
     world.proxy.paid = False
-    async with world.connect(**cut.settings) as client, world.connect() as another:
-        await cut(lambda: client.orders.refund(ORDER, once="refund"))
+    async with world.connect() as client, world.connect() as another:
+        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
+        await world.row()
         first = await another.recover()
         world.clock.advance(max(0.0, (await world.row()).in_flight_until - world.clock.now()))
         second = await another.recover()
@@ -247,16 +248,6 @@ async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, 
 
     assert ({RecordState.UNKNOWN: 1}, {RecordState.REFUSED: 1}) == (dict(first.resolved), dict(second.resolved))
     assert rejected.value.settled
-
-
-async def test_a_cut_attempt_counts_for_the_time_of_an_attempt(world: World, until) -> None:
-    """Counted from when it was cut; so a lease of twice that time, which holds if the row is not written, covers it."""
-    end = world.clock.now() + ATTEMPT
-    async with world.connect() as client:
-        await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
-        row = await world.row()
-
-    assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
 
 
 @pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets, raises=Conflict)
@@ -274,33 +265,6 @@ async def test_a_rejection_is_not_final_while_an_attempt_of_its_own_call_may_arr
         await client.orders.refund(ORDER, once="refund")
 
     assert 1 == len(world.proxy.made)
-
-
-async def test_an_attempt_that_was_slow_to_be_rejected_is_judged_by_its_beginning(world: World, until) -> None:
-    """It began while a cut attempt could arrive: that may have happened after the platform had looked."""
-    world.proxy.paid = False
-    gate = asyncio.Event()
-
-    async def slow(request: Request) -> Response:
-        response = await Proxy.receive(world.proxy, request)
-        if request.method != "GET":
-            await gate.wait()
-        return response
-
-    async with world.connect() as client, world.connect() as second:
-        await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
-        await world.row()
-        world.clock.advance(ATTEMPT - 1)
-        world.proxy.receive = slow
-        async with world.connect() as third:
-            call = asyncio.ensure_future(third.orders.refund(ORDER, once="refund"))
-            await until(lambda: world.proxy.posts)
-            world.clock.advance(2)
-            gate.set()
-            with pytest.raises(OutcomeUnknown):
-                await call
-        with pytest.raises(Conflict):
-            await second.orders.refund(ORDER, once="refund")
 
 
 async def test_the_latest_of_several_cut_attempts_counts(world: World, until) -> None:
@@ -327,20 +291,6 @@ async def test_a_waiting_call_takes_the_place_of_a_cancelled_call(world: World, 
 
     assert 1 == len({order.id for order in orders})
     assert (1, 1) == (len(world.proxy.posts), len(world.proxy.made))
-
-
-async def test_a_new_client_finds_the_records_of_a_closed_one_free(world: World, until) -> None:
-    """A scope that is cancelled closes its client, which writes what its calls have left."""
-
-    async def serve() -> None:
-        async with world.connect() as client:
-            await client.orders.create(order(), once="table-7/1")
-
-    await by_cancel(world, serve, until)
-    async with world.connect() as client:
-        await client.orders.create(order(), once="table-7/1")
-
-    assert 1 == len(world.proxy.made)
 
 
 async def test_a_write_without_a_key_that_was_cut_is_never_sent_again(world: World, until) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -23,13 +22,10 @@ from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 from tests.journal.test_conformance import MemoryJournal
 
-ERRORS = [OSError(28, "No space left on device"), KeyError("row"), AttributeError("connection")]
-
 
 class Failing(MemoryJournal):
-    """Raises *error* in some of its methods."""
+    """Raises an error in some of its methods."""
 
-    error: Exception
     fails: frozenset[str] = frozenset()
 
     def __getattribute__(self, name: str) -> object:
@@ -39,39 +35,13 @@ class Failing(MemoryJournal):
 
     async def fail(self, *_: object, **__: object) -> object:
         """Fail."""
-        raise self.error
+        raise OSError(28, "No space left on device")
 
 
-class Failed(Failing):
-    """Raises before anything can be awaited, as a method does that is not async."""
-
-    def fail(self, *_: object, **__: object) -> object:
-        """Fail."""
-        raise self.error
-
-
-class HandsOver(Failing):
-    """Returns a future that has failed already: awaited, it raises; looked at, its error was never raised."""
-
-    def fail(self, *_: object, **__: object) -> object:
-        """Fail."""
-        failed = asyncio.get_running_loop().create_future()
-        failed.set_exception(type(self.error)(*self.error.args))
-        return failed
-
-
-@pytest.fixture(params=ERRORS, ids=lambda error: type(error).__name__)
-def error(request: pytest.FixtureRequest) -> Exception:
-    """What the journal raises."""
-    return request.param
-
-
-@pytest.fixture(params=[Failing, Failed, HandsOver], ids=["async", "not async", "a future"])
-def journal(request: pytest.FixtureRequest, clock: FakeClock, error: Exception) -> Failing:
+@pytest.fixture
+def journal(clock: FakeClock) -> Failing:
     """A journal that keeps its records until it is told what fails."""
-    journal = request.param({}, clock.now)
-    journal.error = error
-    return journal
+    return Failing({}, clock.now)
 
 
 @pytest.fixture
@@ -106,26 +76,6 @@ async def test_what_is_done_is_told_also_if_that_is_not_kept(client: PaymentsCli
     with pytest.raises(InProgress):
         await asyncio.wait_for(client.orders.create(order(), once="table-7/1"), 5)
     assert "a record could not be closed in the journal" in caplog.text
-
-
-@pytest.mark.parametrize("journal", [Failing], indirect=True)
-@pytest.mark.parametrize("error", [ERRORS[0]], indirect=True)
-async def test_a_failing_log_blocks_no_call(client: PaymentsClient, journal: Failing) -> None:
-    """A handler of the log that raises, as some do at a warning, leaves the record to whoever comes next."""
-    journal.fails, errors = frozenset({"resolve"}), []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
-    strict = logging.Handler(logging.WARNING)
-    strict.emit = lambda record: 1 / 0
-    logger = logging.getLogger("paymentsdk")
-    logger.addHandler(strict)
-    try:
-        await client.orders.create(order(), once="table-7/1")
-        with pytest.raises(InProgress):
-            await asyncio.wait_for(client.orders.create(order(), once="table-7/1"), 5)
-    finally:
-        logger.removeHandler(strict)
-
-    assert [ZeroDivisionError] == [type(raised) for raised in errors]
 
 
 async def test_an_attempt_in_doubt_is_not_hidden(

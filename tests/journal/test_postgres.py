@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import asyncpg
 import pytest
 from msgspec import structs
 
-from paymentsdk import JournalUnavailable, PaymentsClient, Request, RequestInvalid, Response, SendFailed, _psycopg
-from paymentsdk._database import Trouble
+from paymentsdk import JournalUnavailable, RequestInvalid
 from paymentsdk.journal import (
     Action,
     PostgresJournal,
@@ -24,13 +20,8 @@ from paymentsdk.journal import (
     RecordState,
     Resolution,
     StoredResponse,
-    _table,
 )
-from paymentsdk.journal._record import OPEN
-from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.conftest import PATIENCE
-from tests.journal.platform import TOKEN as ACCESS_TOKEN
-from tests.journal.platform import URL, Platform, order
 from tests.postgres import Server, Wire, free_port, running, wire_to
 
 ROOT = Path(__file__).parents[2]
@@ -51,19 +42,9 @@ async def read(dsn: str, statement: str) -> object:
 # --- connections that are cut in the middle of a commit ---------------------------------------------------------------
 
 
-def never_passing(self: object, error: Exception) -> Trouble:
+def never_passing(trouble: Callable[..., object]) -> Callable[..., object]:
     """Take no error for one that passes."""
-    return Trouble.LASTING
-
-
-def lost_claims(original: Callable[..., object]) -> Callable[..., object]:
-    """Take a row of the owner's own for that of another claim."""
-    tries = itertools.count()
-
-    def claim(self: object, sellers: object, owner: str, lease: float, keys: object) -> object:
-        return original(self, sellers, f"{owner}-{next(tries)}", lease, keys)
-
-    return claim
+    return lambda self, error: trouble(self, ValueError("lasting"))
 
 
 def lost_begins(original: Callable[..., object]) -> Callable[..., object]:
@@ -107,7 +88,7 @@ async def cut(request: pytest.FixtureRequest, postgres: Server) -> AsyncIterator
         yield wire, lambda word: cut_at(wire, word, request.param)
 
 
-@pytest.mark.control("paymentsdk._postgres.Postgres.trouble", never_passing, raises=JournalUnavailable)
+@pytest.mark.control("paymentsdk._postgres.Postgres.trouble", around=never_passing, raises=JournalUnavailable)
 @pytest.mark.control("paymentsdk.journal._table.states.begin_record", around=lost_begins)
 async def test_a_begin_whose_commit_was_cut_is_read_back(
     cut, dsn: str, record: Callable[..., Record], opened: Callable[[PostgresJournal], PostgresJournal]
@@ -136,7 +117,7 @@ async def test_a_begin_whose_commit_was_cut_is_read_back(
     assert 2 == await read(dsn, "SELECT count(*) FROM paymentsdk_record")
 
 
-@pytest.mark.control("paymentsdk._postgres.Postgres.trouble", never_passing, raises=JournalUnavailable)
+@pytest.mark.control("paymentsdk._postgres.Postgres.trouble", around=never_passing, raises=JournalUnavailable)
 async def test_a_resolution_whose_commit_was_cut_is_read_back(
     cut, dsn: str, record: Callable[..., Record], opened: Callable[[PostgresJournal], PostgresJournal]
 ) -> None:
@@ -157,35 +138,6 @@ async def test_a_resolution_whose_commit_was_cut_is_read_back(
     await journal.aclose()
 
 
-@pytest.mark.control("paymentsdk.journal._table._Rows.claim", around=lost_claims)
-@pytest.mark.parametrize("when", ["after"])
-async def test_a_claim_whose_commit_was_cut_is_read_back(
-    postgres: Server,
-    dsn: str,
-    record: Callable[..., Record],
-    opened: Callable[[PostgresJournal], PostgresJournal],
-    when: str,
-) -> None:
-    """Recovery is given the records that it has taken over in the commit whose response was lost, as it took them."""
-    time = [1_000.0]
-    async with wire_to(postgres) as wire:
-        journal = opened(PostgresJournal(wire.dsn(dsn), now=lambda: time[0]))
-        for number, name in enumerate(("dead", "deferred")):
-            await journal.begin(record(name, begun=100.0 + number), lease=60)
-        await journal.resolve(record("deferred").key, Resolution(state=RecordState.DEFERRED), owner="p/1")
-        time[0] += 60
-        cut_at(wire, b"COMMIT", when)
-
-        keys = [record(name).key for name in ("dead", "deferred")]
-        rows = await journal.claim(["77"], owner="q/1", lease=60, keys=keys)
-
-        assert 1 == wire.cuts
-        assert [("dead", RecordState.SENT), ("deferred", RecordState.PENDING)] == [
-            (row.name, row.state) for row in rows
-        ]
-        await journal.aclose()
-
-
 async def test_a_server_that_does_not_response_is_given_up(
     postgres: Server, dsn: str, record: Callable[..., Record]
 ) -> None:
@@ -201,31 +153,6 @@ async def test_a_server_that_does_not_response_is_given_up(
         wire.mute = False
         assert Action.SEND is (await journal.begin(record("later"), lease=60))[0]
         await journal.aclose()
-
-
-async def test_a_table_that_is_locked_takes_no_connections(dsn: str, record: Callable[..., Record]) -> None:
-    """While somebody has locked the table, what was given up ends on the server, too: others need its connections."""
-    journal, locker, waiting = PostgresJournal(dsn, timeout=0.3), await asyncpg.connect(dsn), 5
-    await journal.get("made")
-
-    async def look() -> None:
-        nonlocal waiting
-        while waiting:
-            waiting = await locker.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            )
-
-    async with locker.transaction():
-        await locker.execute("LOCK TABLE paymentsdk_record")
-        for number in range(5):
-            with pytest.raises(JournalUnavailable):
-                await journal.begin(record(f"{number}"), lease=60)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(look(), PATIENCE)
-    await locker.close()
-    await journal.aclose()
-
-    assert 0 == waiting
 
 
 @pytest.mark.control("paymentsdk.journal._table._LOCKED_IF_FREE", " {locked}", raises=JournalUnavailable)
@@ -288,31 +215,11 @@ async def test_a_process_that_is_stopped_holds_up_no_other_record(
     assert RecordState.PENDING is (await waiting).state
 
 
-async def test_a_finished_name_takes_two_round_trips(postgres: Server, dsn: str, record: Callable[..., Record]) -> None:
-    """One to begin it, which finds it there, and one to read it; a new name takes one."""
-    async with wire_to(postgres) as wire:
-        journal, requests = PostgresJournal(wire.dsn(dsn), timeout=30.0), list[bytes]()
-
-        async def begin(name: str) -> tuple[Action, int]:
-            requests.clear()
-            action, _ = await journal.begin(record(name), lease=60)
-            return action, len(requests)
-
-        for _ in range(2):  # Connects, and has the server prepare its statements.
-            await journal.begin(record("first"), lease=60)
-            await journal.resolve(record("first").key, DONE, owner="p/1")
-        wire.cut_request = requests.append
-
-        assert (Action.SEND, 1) == await begin("new")
-        assert (Action.RETURN, 2) == await begin("first")
-        await journal.aclose()
-
-
 # --- a server that dies -----------------------------------------------------------------------------------------------
 
 
 async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable[..., Record], until) -> None:
-    """Killed twice and restarted on its disk: what was told is there, and everything that waited goes on by itself."""
+    """Killed and restarted on its disk: what was told is there, and everything that waited goes on by itself."""
     with running() as server:
         dsn = await server.new()
         journals = [PostgresJournal(dsn, timeout=30.0) for _ in range(2)]
@@ -331,11 +238,10 @@ async def test_a_server_that_is_killed_under_load_loses_nothing(record: Callable
                 states[row.key] = row.state
 
         async def kill() -> None:
-            for enough in (100, 200):
-                await until(lambda enough=enough: len(states) >= enough)
-                await asyncio.to_thread(server.stop, "immediate")
-                await asyncio.to_thread(server.start)
-            await until(lambda: len(states) >= 300)
+            await until(lambda: len(states) >= 100)
+            await asyncio.to_thread(server.stop, "immediate")
+            await asyncio.to_thread(server.start)
+            await until(lambda: len(states) >= 200)
             over.set()
 
         await asyncio.gather(kill(), *(work(place, task) for place in range(2) for task in range(8)))
@@ -359,42 +265,14 @@ async def test_without_a_server_nothing_is_sent(record: Callable[..., Record]) -
     assert rejected.value.__context__ is None
 
 
-async def test_what_waits_is_not_shown(record: Callable[..., Record]) -> None:
-    """A request may hold a token of its payer: no `repr` shows what is to be written."""
-    journal = PostgresJournal(f"postgresql://127.0.0.1:{free_port()}/db", timeout=0.2)
-    waiting = asyncio.ensure_future(journal.begin(record(body=TOKEN), lease=60))
-    await asyncio.sleep(0)
-
-    text = f"{vars(journal)} {[vars(part) for part in vars(journal).values() if hasattr(part, '__dict__')]}"
-    with pytest.raises(JournalUnavailable):
-        await waiting
-    await journal.aclose()
-
-    assert TOKEN.decode() not in text
-
-
-async def test_who_waits_behind_others_waits_no_longer(record: Callable[..., Record]) -> None:
-    """The timeout counts from the call: where nobody listens, the last of many hears so when the first does."""
-    journal = PostgresJournal(f"postgresql://127.0.0.1:{free_port()}/db", timeout=0.4)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-
-    answers = await asyncio.gather(*(journal.get(f"{number}") for number in range(6)), return_exceptions=True)
-    took = loop.time() - began
-    await journal.aclose()
-
-    assert ["Connection refused" in str(answer) for answer in answers] == [True] * 6
-    assert took < 2 * 0.4
-
-
-@pytest.mark.parametrize("dsn", ["payments.db", "http://127.0.0.1", "", 7])
+@pytest.mark.parametrize("dsn", ["payments.db", 7])
 def test_another_address_is_rejected(dsn: object) -> None:
     """A path or another address is rejected before anything is connected to, and not shown."""
     with pytest.raises(RequestInvalid, match="dsn: must be postgresql://"):
         PostgresJournal(dsn)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), True, "5"])
+@pytest.mark.parametrize("timeout", [0, float("nan"), "5"])
 def test_a_timeout_is_above_0(timeout: object) -> None:
     """Without time nothing could be kept."""
     with pytest.raises(RequestInvalid, match="timeout: must be above 0 and at most 86400 seconds"):
@@ -412,52 +290,6 @@ async def test_without_the_extra_the_error_names_it(
     with pytest.raises(JournalUnavailable, match=r"install the extra `postgres`"):
         await journal.begin(record(), lease=60)
     await journal.aclose()
-
-
-async def test_a_begin_that_was_kept_unheard_is_its_clients(postgres: Server, dsn: str) -> None:
-    """The time of the journal runs out after the commit: the next call by that name waits for no lease."""
-    clock = FakeClock()
-    platform = Platform(clock)
-    async with (
-        wire_to(postgres) as wire,
-        PaymentsClient(
-            ACCESS_TOKEN,
-            base_url=URL,
-            clock=clock,
-            journal=PostgresJournal(wire.dsn(dsn), timeout=3.0),
-            transport=MemoryTransport(platform),
-        ) as client,
-    ):
-        await client.orders.create(order(), once="table-6/1")  # The connection is there.
-        wire.mute = True
-        with pytest.raises(JournalUnavailable, match="PostgreSQL: "):
-            await client.orders.create(order(), once="table-7/1")
-        wire.mute = False
-        count = await read(dsn, "SELECT count(*) FROM paymentsdk_record")
-        await client.orders.create(order(), once="table-7/1")
-
-    assert (2, 2) == (count, len(platform.posts))
-
-
-@pytest.mark.parametrize("fail", [False, True], ids=["the platform is up", "the platform is down"])
-async def test_the_error_names_the_database_that_is_down(fail: bool) -> None:
-    """Of a new client, which knows nothing of the platform yet: nothing is asked of that before the record is kept."""
-    clock = FakeClock()
-    platform = Platform(clock)
-
-    def handle(request: Request) -> Response:
-        if fail:
-            raise SendFailed("connection refused", sent=False)
-        return platform(request)
-
-    journal = PostgresJournal(f"postgresql://test@127.0.0.1:{free_port()}/postgres", timeout=0.1)
-    async with PaymentsClient(
-        ACCESS_TOKEN, base_url=URL, clock=clock, journal=journal, transport=MemoryTransport(handle)
-    ) as client:
-        with pytest.raises(JournalUnavailable, match="PostgreSQL: "):
-            await client.orders.create(order(), once="table-7/1")
-
-    assert [] == platform.posts
 
 
 # --- its table --------------------------------------------------------------------------------------------------------
@@ -594,29 +426,6 @@ async def test_leases_count_on_the_clock_of_the_database(
     assert row.lease_until == row.updated + 60
 
 
-async def test_it_belongs_to_one_process(
-    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A connection that crosses a fork says what two want to say: the child is rejected."""
-    journal = PostgresJournal(dsn)
-    await journal.begin(record(), lease=60)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: -1)
-        with pytest.raises(JournalUnavailable, match="belongs to another process"):
-            await journal.get(record().key)
-    await journal.aclose()
-
-
-async def test_loops_share_a_journal(dsn: str, record: Callable[..., Record]) -> None:
-    """As they share a client, one after the other or at once."""
-    journal = PostgresJournal(dsn)
-    await journal.begin(record(), lease=60)
-    for number in range(3):
-        action, row = await asyncio.to_thread(asyncio.run, journal.begin(record(f"table-{number}"), lease=60))
-        assert (Action.SEND, row) == (action, await asyncio.to_thread(asyncio.run, journal.get(row.key)))
-    await journal.aclose()
-
-
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
@@ -639,58 +448,12 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(dsn: str, record:
         await journal.aclose()
 
 
-async def test_a_server_of_these_tests_does_not_outlive_them(until) -> None:
-    """Killed like any other process, a test session leaves neither a server nor its files."""
-    lines = "from tests.postgres import running", "with running() as it: print(it._data, it.port, flush=True); input()"
-    session = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "\n".join(lines)),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    data, port = (await session.stdout.readline()).decode().split()
-    socket.create_connection(("127.0.0.1", int(port))).close()
-
-    session.kill()
-    await session.wait()
-
-    await until(lambda: not Path(data).parent.exists())
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(port)))
+def purging_all(purge: str) -> str:
+    """Purge what was old when it was found, whatever it is now."""
+    return purge.replace("WHERE state >= 4 AND begun < %s ", "WHERE begun < %s + 1e9 ")
 
 
-@pytest.mark.parametrize(
-    ("among", "listed"), [(OPEN, []), (tuple(RecordState), [("a", RecordState.DONE)])], ids=["open", "all"]
-)
-async def test_what_changes_while_it_is_listed_is_listed_as_it_is(
-    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch, among: Collection[str], listed: object
-) -> None:
-    """What is open is found first; what is done since then is found with what is closed, too, and listed once."""
-    async with AsyncExitStack() as stack:
-        ours, theirs = [await stack.enter_async_context(aclosing(PostgresJournal(dsn))) for _ in range(2)]
-        await ours.begin(record("a"), lease=60)
-        loop, fetch = asyncio.get_running_loop(), _psycopg._Connection.fetch
-
-        async def finish() -> None:
-            await theirs.resolve(record("a").key, DONE, owner="p/1")
-
-        def and_then(self: _psycopg._Connection, query: str, *values: object) -> object:
-            rows = fetch(self, query, *values)
-            if "state < 4" in query:
-                asyncio.run_coroutine_threadsafe(finish(), loop).result(PATIENCE)
-            return rows
-
-        monkeypatch.setattr(_psycopg._Connection, "fetch", and_then)
-        rows = await ours.records(among)
-
-    assert listed == [(row.name, row.state) for row in rows]
-
-
-#: Takes what was old when it was found, whatever it is now.
-PURGES_ALL_IT_FOUND = _table._PURGE.replace("WHERE state >= 4 AND begun < %s ", "WHERE begun < %s + 1e9 ")
-
-
-@pytest.mark.control("paymentsdk.journal._table._PURGE", PURGES_ALL_IT_FOUND)
+@pytest.mark.control("paymentsdk.journal._table._PURGE", around=purging_all)
 async def test_what_begins_once_more_as_it_is_purged_keeps_its_bytes(dsn: str, record: Callable[..., Record]) -> None:
     """It is to be sent: without them nobody could do that again, nor recovery."""
     async with AsyncExitStack() as stack:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import TypedDict
 
 import pytest
 from msgspec import structs
 
 from paymentsdk import Operation, OutcomeUnknown, PaymentsClient, Request, Response, RetryClass, SendFailed
-from paymentsdk.journal import Record, RecordState, SQLiteJournal
-from paymentsdk.journal import _record as states
+from paymentsdk.journal import Record, RecordState
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
-from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.platform import ONCE, TOKEN, URL, Platform
+from tests.journal.conftest import Start
+from tests.journal.platform import ONCE, URL, Platform
 
 
 class Amount(RequestStruct):
@@ -56,14 +55,9 @@ class Wallets(PaymentsClient):
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> Callable[[], Wallets]:
+def start(start: Start) -> Start:
     """Start a process with the one journal."""
-
-    def start() -> Wallets:
-        journal, transport = SQLiteJournal(tmp_path / "payments.db", now=clock.now), MemoryTransport(platform)
-        return Wallets(TOKEN, base_url=URL, journal=journal, clock=clock, transport=transport, retry=ONCE)
-
-    return start
+    return partial(start, kind=Wallets, retry=ONCE)
 
 
 @pytest.fixture
@@ -110,29 +104,9 @@ async def test_recovery_sends_the_very_request_that_was_kept(start, lost: Platfo
     assert f"{URL}/v1/wallets/w-7/transfers?currency=ARS" == first[1]
 
 
-class Required(TypedDict):
-    """A query without which nothing is transferred."""
-
-    currency: str
-
-
-async def test_a_kept_request_has_the_filter_that_its_operation_requires(start, lost: Platform, monkeypatch) -> None:
-    """It stands in the address that was kept: recovery is not rejected as a call without it would be."""
-    monkeypatch.setattr(Wallets, "own_operations", (replace(TRANSFER, query=Required),))
-    async with start() as client:
-        await transfer(client, client.operations[TRANSFER.name])
-        summary = await client.recover()
-
-    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
-    assert 2 * [f"{URL}/v1/wallets/w-7/transfers?currency=ARS"] == [request.url for request in lost.posts]
-
-
 CHANGES = {
     "another amount": lambda row: structs.replace(row, body=b'{"amount":6}'),
     "another query": lambda row: structs.replace(row, path=row.path.replace("ARS", "BRL")),
-    "another path": lambda row: structs.replace(
-        row, path="/v2/transfers", digest=states.digest("POST", "/v2/transfers", row.body)
-    ),
 }
 
 
@@ -156,20 +130,6 @@ async def test_recovery_sends_no_other_request_under_a_key(
     assert 1 == len(lost.posts)
 
 
-async def test_what_takes_no_key_any_more_is_not_sent_again(start, lost: Platform, monkeypatch) -> None:
-    """A later version of the program declares the operation without it: nothing would tell the second one apart."""
-    async with start() as client:
-        await transfer(client)
-        later = replace(TRANSFER, retry=RetryClass.UNKEYED)
-        monkeypatch.setattr(Wallets, "own_operations", (later,))
-        summary = await client.recover()
-        with pytest.raises(OutcomeUnknown):
-            await client.call(later, Amount(amount=5), query={"currency": "ARS"}, wallet="w-7", once="t/1")
-
-    assert ["t/1"] == [row.name for row in summary.left]
-    assert 1 == len(lost.posts)
-
-
 async def test_an_unreadable_stored_response_is_not_a_defect(start, platform: Platform) -> None:
     """Where an operation returns something else than at its first call, the caller learns that the write is done."""
 
@@ -190,19 +150,6 @@ async def lose(client: Wallets, operation: Operation[Amount, Transfer], once: st
     body = operation.body(amount=5)
     with pytest.raises(OutcomeUnknown):
         await client.call(operation, body, wallet="w-7", once=once, not_after=timedelta(hours=1))
-
-
-async def test_a_placeholder_may_stand_in_two_places(start, platform: Platform, monkeypatch) -> None:
-    """What was kept is sent again, with one value in both."""
-    twice = replace(TRANSFER, path="/v1/wallets/{wallet}/transfers/{wallet}")
-    monkeypatch.setattr(Wallets, "own_operations", (twice,))
-    platform.fail = failing_first(platform)
-    async with start() as client:
-        await lose(client, twice, "t/1")
-        summary = await client.recover()
-
-    assert ({RecordState.DONE: 1}, ()) == (dict(summary.resolved), summary.problems)
-    assert 2 * [f"{URL}/v1/wallets/w-7/transfers/w-7"] == [request.url for request in platform.posts]
 
 
 @pytest.mark.parametrize("defect", [KeyError, AttributeError, ZeroDivisionError])

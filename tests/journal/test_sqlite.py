@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import shutil
 import signal
 import sqlite3
 import stat
@@ -15,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
-from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from msgspec import structs
 
 from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, derive_key
-from paymentsdk.journal._record import OPEN
 from tests.journal.dies import FATES, Ledger, client_of
 from tests.journal.platform import URL
 
@@ -77,10 +75,14 @@ async def test_a_file_that_is_read_only_returns_known_results(shared: Path, reco
 # --- processes that die -----------------------------------------------------------------------------------------------
 
 
-def dies(folder: Path, nth: int, when: str) -> int:
-    """Run a process that dies at a commit, and return its status."""
-    command = [sys.executable, "-m", "tests.journal.dies", str(folder), str(nth), when]
-    return subprocess.run(command, cwd=ROOT, check=False, timeout=50).returncode
+@pytest.fixture(scope="module")
+def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What processes have left that were killed before and after each of their commits."""
+    folder = tmp_path_factory.mktemp("dead")
+    command = [sys.executable, "-m", "tests.journal.dies", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=50)
+    assert int((folder / "deaths").read_text()) >= 13
+    return folder
 
 
 async def recovered(folder: Path) -> dict[str, Record | None]:
@@ -111,46 +113,18 @@ def check(folder: Path, rows: dict[str, Record | None]) -> None:
             assert (outcomes[name] == "done") == has_effect, f"{name} was told {outcomes[name]}"
 
 
-async def test_a_death_at_any_commit_doubles_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_death_at_any_commit_doubles_and_loses_nothing(dead: Path) -> None:
     """Killed before or after each of its commits, a process leaves nothing that recovery does not settle."""
-    deaths = 0
-    for nth in range(1, 8):
-        for when in ("before", "after"):
-            folder = tmp_path / f"{when}-{nth}"
-            folder.mkdir()
-            status = dies(folder, nth, when)
-            assert status in {0, -signal.SIGKILL}
-            deaths += status != 0
-            check(folder, await recovered(folder))
-
-    assert deaths >= 12
+    for commit in product(("before", "after"), range(1, 8)):
+        folder = dead / f"{commit[0]}-{commit[1]}"
+        check(folder, await recovered(folder))
 
 
-async def test_without_commits_an_effect_has_no_record(tmp_path: Path) -> None:
+async def test_without_commits_an_effect_has_no_record(dead: Path) -> None:
     """The control: where nothing is durable before it is sent, the comparison says so."""
-    assert -signal.SIGKILL == dies(tmp_path, 3, "never")
-
-    rows = await recovered(tmp_path)
+    rows = await recovered(dead / "never-3")
     with pytest.raises(AssertionError, match="an effect without a record"):
-        check(tmp_path, rows)
-
-
-async def test_a_backup_sends_the_same_key(path: Path, record: Callable[..., Record]) -> None:
-    """A journal that was restored from a backup has forgotten a record: begun once more, it has the key it had."""
-    journal = SQLiteJournal(path)
-    await journal.begin(record("before"), lease=60)
-    await journal.aclose()
-    shutil.copy(path, backup := path.with_suffix(".bak"))
-    journal = SQLiteJournal(path)
-    _, first = await journal.begin(record("lost"), lease=60)
-    await journal.aclose()
-    shutil.copy(backup, path)
-
-    journal = SQLiteJournal(path)
-    action, second = await journal.begin(record("lost", "q/1"), lease=60)
-    await journal.aclose()
-
-    assert (Action.SEND, first.key, first.body) == (action, second.key, second.body)
+        check(dead / "never-3", rows)
 
 
 def opening(path: Path) -> None:
@@ -241,75 +215,6 @@ async def test_readers_do_not_block_writers(path: Path, record: Callable[..., Re
         await journal.aclose()
 
 
-async def test_who_reads_keeps_no_call_of_its_process_waiting(
-    path: Path, record: Callable[..., Record], patience: float
-) -> None:
-    """What waits together is written before something is read, and told."""
-    reads, go_on = threading.Semaphore(0), threading.Semaphore(0)
-
-    def unseal(body: bytes) -> bytes:
-        reads.release()
-        assert go_on.acquire(timeout=patience)
-        return body
-
-    journal = SQLiteJournal(path, seal=bytes, unseal=unseal)
-    await journal.begin(record("secret", sensitive=True), lease=60)
-    first = asyncio.ensure_future(journal.records([RecordState.PENDING]))
-    await asyncio.to_thread(reads.acquire, timeout=patience)
-    second = asyncio.ensure_future(journal.records([RecordState.PENDING]))
-    begun = asyncio.ensure_future(journal.begin(record("new"), lease=60))
-    await asyncio.sleep(0)
-    go_on.release()
-    await asyncio.to_thread(reads.acquire, timeout=patience)
-
-    await begun
-    assert not second.done()
-    go_on.release()
-    assert [1, 2] == [len(await reading) for reading in (first, second)]
-    await journal.aclose()
-
-
-#: Lists records without a word of which half of the table they are in.
-ANY_ROW = (
-    "SELECT id, begun FROM {{table}} WHERE state IN ({codes}) "
-    "AND %s IS NOT NULL AND %s IS NOT NULL AND %s IS NOT NULL ORDER BY begun LIMIT %s"
-)
-
-
-class CountingConnection(sqlite3.Connection):
-    """Counts what SQLite does, in hundreds of its instructions."""
-
-    count = 0
-
-    def __init__(self, *args: object, **options: object) -> None:
-        super().__init__(*args, **options)
-        self.set_progress_handler(self._more, 100)
-
-    def _more(self) -> None:
-        type(self).count += 1
-
-
-@pytest.mark.control("paymentsdk.journal._table._LIST", ANY_ROW)
-async def test_what_is_open_is_found_without_what_is_done(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Recovery looks every few seconds, and nobody else can write meanwhile: years of finished records cost nothing."""
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=CountingConnection))
-    journal, counts = SQLiteJournal(path), []
-    await journal.begin(record("open"), lease=0)
-    for number in range(3):
-        before = CountingConnection.count
-        [row] = await journal.records(OPEN)
-        counts.append(CountingConnection.count - before)
-        await asyncio.gather(*(journal.begin(record(f"{number}/{index}"), lease=60) for index in range(500)))
-        keys = [record(f"{number}/{index}").key for index in range(500)]
-        await asyncio.gather(*(journal.resolve(key, DONE, owner="p/1") for key in keys))
-    await journal.aclose()
-
-    assert "open" == row.name
-    assert counts[-1] <= counts[0] + 1
-
-
 async def test_what_is_committed_together_fails_alone(path: Path, record: Callable[..., Record]) -> None:
     """A known name, and a record that another one took over, are no matter of the others."""
     time, journals = [0.0], [SQLiteJournal(path, now=lambda: time[0]) for _ in range(2)]
@@ -335,28 +240,6 @@ async def test_what_is_committed_together_fails_alone(path: Path, record: Callab
         "kept": (RecordState.REFUSED, ""),
         **{f"new/{number}": (RecordState.PENDING, "p/1") for number in range(5)},
     } == rows
-
-
-async def test_text_that_cannot_be_kept_fails_alone(path: Path, record: Callable[..., Record]) -> None:
-    """Who brings it hears of it, and what is committed together with it is kept."""
-    journal = SQLiteJournal(path)
-    names = ("kept", "odd")
-    for name in names:
-        await journal.begin(record(name), lease=60)
-
-    outcomes = await asyncio.gather(
-        *(
-            journal.resolve(record(name).key, structs.replace(REFUSED, reason=reason), owner="p/1")
-            for name, reason in zip(names, ("no", "\ud800"), strict=True)
-        ),
-        journal.begin(record("new"), lease=60),
-        return_exceptions=True,
-    )
-    rows = {row.name: row.state for row in await journal.records(tuple(RecordState))}
-    await journal.aclose()
-
-    assert isinstance(outcomes[1], JournalUnavailable)
-    assert {"kept": RecordState.REFUSED, "odd": RecordState.PENDING, "new": RecordState.PENDING} == rows
 
 
 async def test_many_may_open_a_new_file_at_once(path: Path, record: Callable[..., Record]) -> None:
@@ -423,60 +306,16 @@ async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Rec
     await journal.aclose()
 
 
-async def test_a_defect_ends_the_wait_of_all_callers(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever goes wrong in the thread that writes, its callers hear of it, and it goes on."""
-
-    def fail(*_: object) -> None:
-        raise MemoryError("no room")
-
-    journal = SQLiteJournal(path)
-    with monkeypatch.context() as patch:
-        patch.setattr("paymentsdk.journal._table._insert", fail)
-        with pytest.raises(JournalUnavailable, match="no room"):
-            await journal.begin(record(), lease=60)
-
-    assert Action.SEND is (await journal.begin(record(), lease=60))[0]
-    await journal.aclose()
-
-
-async def test_a_process_that_changes_its_folder_keeps_its_journal(
-    tmp_path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A path counts from where the journal was made."""
-    monkeypatch.chdir(tmp_path)
-    journal = SQLiteJournal("journal.db")
-    await journal.begin(record("before"), lease=60)
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(elsewhere)
-    await journal.begin(record("after"), lease=60)
-    rows = await journal.records([RecordState.PENDING])
-    await journal.aclose()
-
-    assert ["before", "after"] == [row.name for row in rows]
-    assert [] == list(elsewhere.iterdir())
-
-
-def remove(path: Path) -> None:
-    """Remove a journal, with its log."""
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-
-
 @pytest.mark.control("paymentsdk._sqlite._SQLiteConnection._check_in_place", lambda self: None)
-@pytest.mark.parametrize("restored", [False, True], ids=["removed", "restored"])
-async def test_a_file_that_is_gone_is_not_written_to(
-    path: Path, tmp_path: Path, record: Callable[..., Record], restored: bool
-) -> None:
-    """Removed, or replaced by a backup, under a process: what it keeps there nobody would find any more."""
+async def test_a_file_that_is_gone_is_not_written_to(path: Path, tmp_path: Path, record: Callable[..., Record]) -> None:
+    """It is replaced by a backup under a process: nobody would find the records that it writes there."""
     backup, journal = SQLiteJournal(tmp_path / "backup.db"), SQLiteJournal(path)
     await backup.begin(record("old"), lease=60)
     await backup.aclose()
     await journal.begin(record("new"), lease=60)
-    remove(path)
-    if restored:
-        (tmp_path / "backup.db").rename(path)
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    (tmp_path / "backup.db").rename(path)
 
     unavailable = []
     for name in ("first", "second"):
@@ -489,39 +328,7 @@ async def test_a_file_that_is_gone_is_not_written_to(
     await asyncio.gather(journal.aclose(), second.aclose())
 
     assert [f"{path}: it was removed or replaced while it was in use"] == unavailable
-    assert [*["old"] * restored, "second"] == names
-
-
-async def test_a_record_that_is_deleted_while_it_is_begun(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was there a moment ago: nothing is sent, and the reason is told in words."""
-    journal = SQLiteJournal(path)
-
-    # As an insert does that finds the key.
-    monkeypatch.setattr("paymentsdk.journal._table._insert", lambda connection, items: [None] * len(items))
-    with pytest.raises(LookupError, match="there is no record with the key"):
-        await journal.begin(record(), lease=60)
-    await journal.aclose()
-
-
-async def test_a_thread_that_failed_to_start_is_started_again(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that may have no further thread sends nothing; once it may, nobody waits for one that is not there."""
-
-    def no_thread(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    journal = SQLiteJournal(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_thread)
-        for _ in range(2):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                await asyncio.wait_for(journal.begin(record(), lease=60), 5)
-
-    assert Action.SEND is (await asyncio.wait_for(journal.begin(record(), lease=60), 5))[0]
-    await journal.aclose()
+    assert ["old", "second"] == names
 
 
 async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
@@ -567,15 +374,6 @@ def notes(path: Path) -> Iterator[Path]:
     path.write_bytes(NOTES)
     yield path
     assert NOTES == path.read_bytes()
-
-
-async def test_what_is_no_database_is_left_alone(notes: Path, record: Callable[..., Record]) -> None:
-    """A file of text is rejected."""
-    journal = SQLiteJournal(notes)
-
-    with pytest.raises(JournalUnavailable, match="not a database"):
-        await journal.begin(record(), lease=60)
-    await journal.aclose()
 
 
 async def test_a_forked_process_opens_its_own(
@@ -638,8 +436,9 @@ async def test_a_body_with_a_payers_token_is_not_kept_in_clear(path: Path, recor
     await journal.aclose()
 
 
-async def is_left_when_done(path: Path, record: Callable[..., Record]) -> bool:
-    """Keep a sealed body until its record is done; return whether the files still have it then."""
+@pytest.mark.control("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
+async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callable[..., Record]) -> None:
+    """No byte of a sealed body is left in the file or its log when its record is done."""
     journal = SQLiteJournal(path, seal=scramble, unseal=scramble)
     secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
     await journal.begin(secret, lease=60)
@@ -647,21 +446,15 @@ async def is_left_when_done(path: Path, record: Callable[..., Record]) -> bool:
     assert scramble(TOKEN) in stored(path)
     assert TOKEN not in stored(path)
     await journal.resolve(secret.key, DONE, owner="p/1")
-    # Not closed: that would empty the log by itself.
-    await journal.get(secret.key)
-    is_left = True
+    is_left = True  # The journal is not closed: that would empty the log by itself.
     for _ in range(200):
         is_left = scramble(TOKEN) in stored(path)
         if not is_left:
             break
         await journal.get(secret.key)
     await journal.aclose()
-    return is_left
 
-
-async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callable[..., Record]) -> None:
-    """No byte of a sealed body is left in the file or its log when its record is done."""
-    assert not await is_left_when_done(path, record)
+    assert not is_left
 
 
 async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record: Callable[..., Record]) -> None:
@@ -686,30 +479,6 @@ async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record
     assert TOKEN == row.body
     for store in (journal, bare):
         await store.aclose()
-
-
-async def test_without_a_checkpoint_the_log_keeps_it(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control: to set a column to NULL is not enough."""
-    monkeypatch.setattr("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
-
-    assert await is_left_when_done(path, record)
-
-
-async def test_a_body_that_was_never_kept_costs_no_checkpoint(
-    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a seal, none of a payer's credentials is in the log: to empty it takes longer than all of a call."""
-    wiped = set[bool]()
-    monkeypatch.setattr("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: wiped.add(self.has_wiped))
-    journal, secret = SQLiteJournal(path, now=lambda: 1.0), record(body=TOKEN, sensitive=True)
-
-    await journal.begin(secret, lease=60)
-    await journal.resolve(secret.key, Resolution(state=RecordState.REFUSED), owner=secret.owner)
-    await journal.aclose()
-
-    assert {False} == wiped
 
 
 async def test_a_backup_does_not_block_writers(path: Path, record: Callable[..., Record]) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from datetime import timedelta
 from math import inf
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from paymentsdk import (
     Deferred,
@@ -19,7 +17,7 @@ from paymentsdk import (
     Response,
     SendFailed,
 )
-from paymentsdk.journal import Journal, PostgresJournal, Record, RecordState, SQLiteJournal
+from paymentsdk.journal import Journal, RecordState, SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import ONCE, TOKEN, URL, Platform
 
@@ -82,13 +80,10 @@ async def lose(world: World, client: PaymentsClient, name: str) -> None:
     world.platform.lose = False
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """A new one, with a journal of each kind."""
-    if request.param == "SQLite":
-        return World(lambda now: SQLiteJournal(tmp_path / "payments.db", now=now))
-    dsn = request.getfixturevalue("dsn")
-    return World(lambda now: PostgresJournal(dsn, now=now))
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A new one."""
+    return World(lambda now: SQLiteJournal(tmp_path / "payments.db", now=now))
 
 
 # --- the larger age counts --------------------------------------------------------------------------------------------
@@ -132,35 +127,6 @@ async def test_a_response_from_a_cache_is_as_old_as_its_age(world: World) -> Non
     await assert_never_sent(world)
 
 
-@pytest.mark.parametrize("age", ["-5", "1e3", "soon", "9" * 400, ""])
-async def test_an_age_that_is_no_number_of_seconds_is_ignored(world: World, age: str) -> None:
-    """What is in doubt is sent again, as by the `Date` alone."""
-    await world.refund_in_doubt()
-    world.cached = {"Age": age}
-    world.clock.advance(HOUR)
-    async with world.connect() as client:
-        assert {DONE: 1} == (await client.recover()).resolved
-
-
-async def test_an_age_counts_through_all_that_is_written(world: World) -> None:
-    """Each process that takes a record over counts from when it was first kept, also without any `Date` before it."""
-    async with world.connect() as client:
-        await lose(world, client, "refund")
-    for _ in range(4):
-        world.clock.advance(5 * HOUR)
-        world.platform.lose = True
-        async with world.connect() as client:
-            assert {UNKNOWN: 1} == (await client.recover()).resolved
-        world.platform.lose = False
-    assert 5 == len(world.platform.posts)
-    world.clock.advance(5 * HOUR)
-    world.platform.offset = -6 * HOUR
-    async with world.connect() as client:
-        assert {UNKNOWN: 1} == (await client.recover()).resolved
-
-    assert 5 == len(world.platform.posts)
-
-
 # --- a wrong clock is the trouble of its record -----------------------------------------------------------------------
 
 
@@ -194,22 +160,6 @@ async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(wor
 
     assert {DONE: 1, UNKNOWN: 1} == summary.resolved
     assert {"ahead": UNKNOWN, "before": DONE, "new": DONE} == await world.states()
-
-
-async def test_a_new_name_is_sent_by_a_wrong_clock_too(world: World) -> None:
-    """Its age is that of its call: a `Date` that goes back between two attempts bars neither of them."""
-
-    def fail(request: Request) -> Response | None:
-        world.platform.offset -= YEAR
-        return Response(503) if len(world.platform.posts) == 1 else None
-
-    world.platform.offset = YEAR
-    world.platform.fail = fail
-    async with world.connect(retry=structs.replace(ONCE, attempts=2)) as client:
-        await client.plans.search().first()
-        await client.orders.refund("ORD1", once="refund")
-
-    assert 2 == len(world.platform.posts)
 
 
 async def test_a_seller_without_a_token_stops_no_other(world: World) -> None:
@@ -291,15 +241,3 @@ async def test_a_date_is_good_for_five_minutes(world: World, again: Again) -> No
                 await again(client)
             assert expected == world.methods
             await client.plans.search().first()
-
-
-async def test_the_record_says_which_clock_has_begun_it(world: World) -> None:
-    """Before a response, that is the clock of the machine; the journal keeps both."""
-    async with world.connect() as client:
-        await lose(world, client, "first")
-        await client.plans.search().first()
-        await lose(world, client, "second")
-        rows: dict[str, Record] = {row.name: row for row in await client.journal.records(tuple(RecordState))}
-
-    assert [False, True] == [rows[name].is_dated for name in ("first", "second")]
-    assert timedelta(hours=23).total_seconds() == rows["first"].not_after - rows["first"].begun

@@ -155,19 +155,6 @@ class Harness(RuleBasedStateMachine):
         model.keys[key] = request
         effect(json.loads(response.raw, parse_float=Decimal), key)
 
-    def create_unkeyed(self, name, data, fault):
-        """Send a write without a key; say whether it was done. It is sent again only when it was turned away."""
-        client = self.client
-        before = self.everything()
-        outcome, response = self.send(client, name, data, fault)
-        turned_away = fault is not None and fault[0] == "rate_limit"
-        if fault is None or (turned_away and fault[1] < ATTEMPTS):
-            assert outcome == "done", response
-            return True
-        assert outcome == ("refused" if turned_away else "unknown"), response
-        assert fault[0] in AFTER or before == self.everything()
-        return fault[0] in AFTER
-
     def act(self, code, do):
         """Have the buyer do something that is rejected with *code*, and then changes nothing; or with none, not."""
         _ = self.client  # Who names no seller means the first, whose grants are refreshed by that.
@@ -179,20 +166,6 @@ class Harness(RuleBasedStateMachine):
         assert code == rejected.value.code
         assert before == self.everything(), "what was rejected changed something"
         return None
-
-    def walk(self, pager, page_size, total):
-        """Return the rows of a search, whose pages have to be of one mind."""
-        rows, policies = [], self.model.policies
-        most = min(page_size or policies["page_size"], policies["max_page_size"])
-
-        async def walk():
-            async for page in pager.pages():
-                assert (total, len(rows)) == (page.total, page.offset)
-                assert min(most, total - len(rows)) == len(page.items)
-                rows.extend(page.items)
-
-        self.run(walk())
-        return rows
 
     def old_key(self, data):
         """Now and then a key that was used before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import heapq
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,15 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 ZERO = Decimal(0)
-#: What the first seller's plan charges every month.
-MONTHLY = Decimal("99.90")
 SPANS = {
     "PT30S": timedelta(seconds=30),
     "PT15M": timedelta(minutes=15),
     "PT1H": timedelta(hours=1),
-    "P1D": timedelta(days=1),
-    "P3D": timedelta(days=3),
-    "P5D": timedelta(days=5),
     "PT3600H": timedelta(hours=3600),
 }
 #: The switches that change what is promised, each with its default first.
@@ -30,15 +24,6 @@ POLICIES: dict[str, tuple[Any, ...]] = {
     "refund_seconds": (0, 60, 100_000),
     "refund_outcome": ("processed", "failed"),
     "error_shape": ("per_api", "cause", "errors", "flat"),
-    "page_size": (30, 2),
-    "max_page_size": (100, 1, 3),
-    "last_next_offset": ("total", "zero", "null"),
-    "empty_elements": ("list", "null"),
-    "street_names": ("languages", "text"),
-    "search_order": ("newest", "oldest"),
-    "window_edge": ("inclusive", "exclusive"),
-    "invoice_retries": ("P1D,P3D,P5D", "", "PT1H"),
-    "refresh_tokens": ("rotate", "keep"),
 }
 
 
@@ -76,56 +61,6 @@ class Order:
 
 
 @dataclass
-class Sale:
-    """A merchant order, and the order or preference that it came from."""
-
-    id: int
-    source: str
-    preference: str | None
-    reference: str | None
-    items: list[str]
-    total: Decimal
-    shipping: Decimal
-    made: datetime
-    updated: datetime
-    status: str = "opened"
-    state: str = "payment_required"
-    payer: int | None = None
-    paid: Decimal = ZERO
-    refunded: Decimal = ZERO
-    payments: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Subscription:
-    id: str
-    started: datetime
-    rejections: int
-    count: int = 0
-
-
-@dataclass
-class Invoice:
-    id: int
-    subscription: str
-    made: datetime
-    updated: datetime
-    debit: datetime
-    attempts: int = 0
-    status: str = "scheduled"
-    summarized: str = "pending"
-    payment: str | None = None
-
-
-@dataclass
-class Grant:
-    """A code or a refresh token."""
-
-    until: datetime
-    spent: bool = False
-
-
-@dataclass
 class Remembered:
     """The request that went with an idempotency key, and the bytes of its response."""
 
@@ -144,12 +79,6 @@ class Model:
     now: datetime
     policies: dict[str, Any] = field(default_factory=lambda: {name: choices[0] for name, choices in POLICIES.items()})
     orders: dict[str, Order] = field(default_factory=dict)
-    sales: list[Sale] = field(default_factory=list)
-    preferences: dict[str, dict[str, Any]] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    invoices: list[Invoice] = field(default_factory=list)
-    emails: set[str] = field(default_factory=set)
-    grants: dict[str, Grant] = field(default_factory=dict)
     keys: dict[str, Remembered] = field(default_factory=dict)
     #: What will fall due: when, in which order, what, to which thing.
     due: list[tuple[datetime, int, str, str]] = field(default_factory=list)
@@ -205,8 +134,6 @@ class Model:
     def cancel_order(self, order: Order, key: str) -> None:
         self.move(order, "canceled", "canceled", "canceled", "canceled_by_api")
         self.enter("order_canceled", order.id, -order.left, key)
-        if order.left:
-            self.revert(order.id, order.left)
 
     def refund_refusal(self, order: Order, part: tuple[str, Decimal] | None) -> str | None:
         if order.in_progress:
@@ -239,78 +166,12 @@ class Model:
         else:
             self.move(order, "refunded", "refunded", "refunded", "refunded")
         self.enter("refund", order.id, -refund.amount, order.refund_key)
-        self.revert(order.id, refund.amount)
         return "refund.processed"
-
-    # --- merchant orders ----------------------------------------------------------------------------------------------
-
-    def sale_of(self, source: str) -> Sale | None:
-        return next((sale for sale in self.sales if sale.source == source), None)
-
-    def preference_refusal(self, preference_id: str, method: str | None) -> str | None:
-        """Why a preference cannot be opened, or be paid with *method*."""
-        body, sale = self.preferences[preference_id], self.sale_of(preference_id)
-        # One that was paid in time shows what it has come to, and a payment in review is decided when it is.
-        waits = sale is None or (sale.status != "closed" and sale.payments[-1:] != ["in_process"])
-        if waits and body.get("expires") and self.now >= body["expiration_date_to"]:
-            return "preference_expired"
-        if method in [
-            method_type["id"] for method_type in body.get("payment_methods", {}).get("excluded_payment_types", ())
-        ]:
-            return "bad_request"
-        return "already_paid" if method and sale and sale.status == "closed" else None
-
-    def pay_sale(self, sale: Sale, status: str, payer: int) -> None:
-        """The payment in review is decided, or another is made."""
-        if sale.payments[-1:] == ["in_process"]:
-            sale.payments.pop()
-        sale.payments.append(status)
-        sale.payer, sale.updated = payer, self.now
-        if status == "approved":
-            sale.status, sale.state, sale.paid = "closed", "paid", sale.total + sale.shipping
-
-    def revert(self, source: str, amount: Decimal) -> None:
-        sale = self.sale_of(source)
-        assert sale, "money went back that nobody paid"
-        sale.refunded += amount
-        sale.updated = self.now
-        if sale.refunded == sale.paid:
-            sale.state, sale.payments[-1] = "reverted", "refunded"
-
-    # --- subscriptions ------------------------------------------------------------------------------------------------
-
-    def issue(self, subscription: Subscription, invoice_id: int) -> None:
-        debit = months_later(subscription.started, subscription.count)
-        subscription.count += 1
-        self.invoices.append(Invoice(invoice_id, subscription.id, self.now, self.now, debit))
-        self.schedule(debit, "invoice.collect", str(invoice_id))
-
-    def collect(self, invoice: Invoice) -> str | None:
-        """An attempt succeeds once the subscription has had its rejections; after the last wait there is none."""
-        if invoice.summarized == "done":
-            return None
-        subscription = self.subscriptions[invoice.subscription]
-        waits = [SPANS[text] for text in self.policies["invoice_retries"].split(",") if text]
-        invoice.attempts, invoice.updated = invoice.attempts + 1, self.now
-        invoice.payment = "rejected" if subscription.rejections else "approved"
-        if invoice.payment == "rejected" and invoice.attempts <= len(waits):
-            invoice.status = "recycling"
-            self.schedule(self.now + waits[invoice.attempts - 1], "invoice.collect", str(invoice.id))
-        else:
-            invoice.status, invoice.summarized = "processed", "done"
-        subscription.rejections -= subscription.rejections > 0
-        self.enter("invoice_payment", str(invoice.id), MONTHLY if invoice.payment == "approved" else ZERO)
-        return f"invoice.{invoice.status}"
-
-    def unsubscribe(self, subscription_id: str) -> None:
-        for invoice in self.invoices:
-            if invoice.subscription == subscription_id and invoice.summarized == "pending":
-                invoice.status, invoice.summarized, invoice.updated = "canceled", "done", self.now
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def fall_due(self, until: datetime, new_invoice: Any) -> list[tuple[datetime, str, str]]:
-        """Do what is due, each thing at its moment, and say what happened; *new_invoice* names the next of its kind."""
+    def fall_due(self, until: datetime) -> list[tuple[datetime, str, str]]:
+        """Do what is due, each thing at its moment, and say what happened."""
         happened = []
         while self.due and self.due[0][0] <= until:
             self.now, _, kind, subject = heapq.heappop(self.due)
@@ -321,19 +182,7 @@ class Model:
                 event = "order.expired"
             elif kind == "refund.settle":
                 event = self.settle_refund(self.orders[subject])
-            elif kind == "invoice.collect":
-                invoice = next(candidate for candidate in self.invoices if str(candidate.id) == subject)
-                event = self.collect(invoice)
-                if event and invoice.attempts == 1:
-                    self.issue(self.subscriptions[invoice.subscription], new_invoice(invoice.subscription))
             if event:
                 happened.append((self.now, event, subject))
         self.now = until
         return happened
-
-
-def months_later(moment: datetime, months: int) -> datetime:
-    """The same day of a later month, or its last."""
-    years, month = divmod(moment.month - 1 + months, 12)
-    year = moment.year + years
-    return moment.replace(year=year, month=month + 1, day=min(moment.day, calendar.monthrange(year, month + 1)[1]))

@@ -11,12 +11,11 @@ from enum import Enum, StrEnum
 from typing import Annotated, Literal
 from uuid import UUID
 
-import msgspec
 import pytest
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
-from paymentsdk import OPERATIONS, RequestInvalid
+from paymentsdk import RequestInvalid
 from paymentsdk.resources.common import Amount, Moment, PositiveAmount, RequestStruct, require
 from tests.engine.declared import declared
 
@@ -163,11 +162,3 @@ def test_a_plain_body_is_what_its_bytes_are_read_as(decimal_strings: bool) -> No
             return error.path, error.reason
 
     assert [] == [body for body in bodies() if outcome(long, body) != outcome(short, body)]
-
-
-@pytest.mark.parametrize("name", ["orders.create", "orders.refund", "wallet_payments.create"])
-def test_what_moves_money_goes_the_short_way(name: str) -> None:
-    """Orders, refunds and wallet payments as the contract has them are plain."""
-    operation = OPERATIONS[name]
-
-    assert operation.encoder._not_plain(msgspec.convert(operation.example, operation.body, strict=False)) is None

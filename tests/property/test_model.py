@@ -22,10 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from paymentsdk import APIError, Http11Transport
-from paymentsdk.sandbox._records import INVOICES, MERCHANT_ORDERS
-from tests.property.harness import AFTER, ATTEMPTS, BEGIN, Harness
-from tests.property.model import MONTHLY, POLICIES, ZERO, Grant, Sale, Subscription
+from tests.property.harness import AFTER, ATTEMPTS, Harness
+from tests.property.model import POLICIES, ZERO
 
 MOMENT = timedelta(milliseconds=1)
 #: Faults after which nothing was done.
@@ -38,7 +36,6 @@ references = st.sampled_from(["ticket-1", "Ticket_2"])
 #: What happens to the next requests, and to how many of them.
 faults = st.none() | st.tuples(st.sampled_from(BEFORE + AFTER), st.integers(1, ATTEMPTS + 1))
 passing_faults = st.none() | st.tuples(st.sampled_from(BEFORE + AFTER), st.integers(1, ATTEMPTS - 1))
-page_sizes = st.none() | st.integers(1, 4)
 
 
 @st.composite
@@ -68,34 +65,17 @@ def order_bodies(draw):
     }
 
 
-items = st.fixed_dictionaries(
-    {"id": st.sampled_from(CODES), "quantity": st.integers(1, 3), "unit_price": amounts.map(Decimal)}
-)
-preference_bodies = st.fixed_dictionaries(
-    {"items": st.lists(items, min_size=1, max_size=2)},
-    optional={
-        "external_reference": references,
-        "shipments": st.fixed_dictionaries({"cost": st.just(Decimal("7.25")), "free_shipping": st.booleans()}),
-        "binary_mode": st.booleans(),
-        "payment_methods": st.sampled_from(METHODS).map(lambda kind: {"excluded_payment_types": [{"id": kind}]}),
-        "expires": st.booleans(),
-    },
-)
-
-
 class Machine(Harness):
     """What may happen: each rule says what the model foretells of it."""
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    @initialize(body=order_bodies(), method=st.sampled_from(METHODS), preference=preference_bodies)
-    def begin(self, body, method, preference):
+    @initialize(body=order_bodies(), method=st.sampled_from(METHODS))
+    def begin(self, body, method):
         """There is something to pay, and something that was paid."""
         for _ in range(2):
             self.order(body | {"config": {"qr": {"mode": "dynamic"}}}, None, None)
         self.pay(next(iter(self.model.orders.values())), method, "approved")
-        self.create_preference(preference, None)
-        self.subscribe(0)
 
     @rule(data=st.data(), body=order_bodies(), fault=faults)
     def create_order(self, data, body, fault):
@@ -124,15 +104,6 @@ class Machine(Harness):
         if code:
             return
         model.pay_order(order, method, outcome)
-        if outcome == "approved":
-            (newest,) = self.sandbox.platform.store.find(MERCHANT_ORDERS, None, descending=True, limit=1)
-            name, total = newest.merchant_order.id, Decimal(order.body["total_amount"])
-            codes = [item["external_code"] for item in order.body.get("items", ())]
-            reference = order.body["external_reference"]
-            sale = Sale(name, order.id, None, reference, codes, total, ZERO, model.now, model.now)
-            model.sales.append(sale)
-            model.pay_sale(sale, "approved", self.buyer.payer_id)
-            sale.paid = order.paid
 
     @rule(data=st.data(), fault=faults)
     def cancel_order(self, data, fault):
@@ -206,126 +177,6 @@ class Machine(Harness):
             (refund["id"], refund["transaction_id"], Decimal(refund["amount"]), refund["status"]) for refund in refunds
         ]
 
-    # --- preferences and merchant orders ------------------------------------------------------------------------------
-
-    @rule(body=preference_bodies, fault=faults)
-    def create_preference(self, body, fault):
-        body = body | {"expiration_date_to": self.model.now + timedelta(hours=1)}
-        if self.create_unkeyed("preferences.create", body, fault):
-            name = self.sandbox.ledger()[-1].order_id
-            self.model.preferences[name] = body
-            self.model.enter("preference_created", name)
-
-    @rule(
-        data=st.data(),
-        method=st.none() | st.sampled_from(METHODS),
-        outcome=st.sampled_from(["approved", "rejected", "in_review"]),
-    )
-    def pay_preference(self, data, method, outcome):
-        """The buyer looks at a checkout, or pays there with *method*."""
-        model, now = self.model, self.model.now
-        name = data.draw(st.sampled_from(list(model.preferences)))
-        code = model.preference_refusal(name, method)
-        if method is None:
-            merchant_order = self.act(code, lambda: self.buyer.open_checkout(name)[1].merchant_order)
-        else:
-            merchant_order = self.act(
-                code, lambda: self.buyer.pay_preference(name, payment_method=method, outcome=outcome)
-            )
-        if code:
-            return
-        body, sale = model.preferences[name], model.sale_of(name)
-        if sale is None:
-            total = sum((item["quantity"] * item["unit_price"] for item in body["items"]), ZERO)
-            shipments = body.get("shipments", {"free_shipping": True})
-            shipping = ZERO if shipments["free_shipping"] else shipments["cost"]
-            codes = [item["id"] for item in body["items"]]
-            sale = Sale(merchant_order.id, name, name, body.get("external_reference"), codes, total, shipping, now, now)
-            model.sales.append(sale)
-        if method is not None:
-            undecided = "rejected" if body.get("binary_mode") else "in_process"
-            model.pay_sale(sale, undecided if outcome == "in_review" else outcome, self.buyer.payer_id)
-            if outcome == "approved":
-                model.enter("payment", name, sale.paid)
-        self.check_sale(sale, merchant_order)
-
-    @precondition(lambda self: self.model.sales)
-    @rule(data=st.data(), amount=st.none() | amounts)
-    def refund_sale(self, data, amount):
-        sale = data.draw(st.sampled_from(self.model.sales))
-        remaining = sale.paid - sale.refunded
-        back = remaining if amount is None else Decimal(amount)
-        code = "not_found" if sale.preference is None else None if ZERO < back <= remaining else "refund_amount_exceeds"
-        merchant_order = self.act(code, lambda: self.buyer.refund_merchant_order(sale.id, amount and back))
-        if code is None:
-            self.model.enter("refund", sale.source, -back)
-            self.model.revert(sale.source, back)
-            self.check_sale(sale, merchant_order)
-
-    @rule(data=st.data(), page_size=page_sizes, prefetch=st.integers(1, 3))
-    def search_sales(self, data, page_size, prefetch):
-        model = self.model
-        inside = model.policies["window_edge"] == "inclusive"
-
-        def within(begin, moment, end):
-            return begin <= moment <= end if inside else begin < moment < end
-
-        moments = sorted({moment for sale in model.sales for moment in (sale.made, sale.updated)} | {model.now})
-        filters = data.draw(
-            st.fixed_dictionaries(
-                {},
-                optional={
-                    "status": st.sampled_from(["opened", "closed"]),
-                    "preference_id": st.sampled_from(list(model.preferences)),
-                    "external_reference": references,
-                    "items": st.sampled_from(CODES),
-                    "date_created_from": st.sampled_from(moments),
-                    "last_updated_to": st.sampled_from(moments),
-                },
-            )
-        )
-        expected = [
-            sale
-            for sale in model.sales
-            if within(model.now - timedelta(days=90), sale.made, model.now + MOMENT)
-            and within(filters.get("date_created_from", BEGIN - MOMENT), sale.made, model.now + MOMENT)
-            and within(BEGIN - MOMENT, sale.updated, filters.get("last_updated_to", model.now + MOMENT))
-            and filters.get("status", sale.status) == sale.status
-            and filters.get("preference_id", sale.preference) == sale.preference
-            and filters.get("external_reference", sale.reference) == sale.reference
-            and ("items" not in filters or filters["items"] in sale.items)
-        ]
-        expected.sort(key=lambda sale: sale.made)
-        if model.policies["search_order"] == "newest":
-            expected.reverse()
-        pager = self.client.merchant_orders.search(page_size=page_size, prefetch=prefetch, **filters)
-        rows = self.walk(pager, page_size, len(expected))
-        assert [sale.id for sale in expected] == [order.id for order in rows]
-        for sale, row in zip(expected, rows, strict=True):
-            self.check_sale(sale, row)
-
-    def check_sale(self, sale, merchant_order):
-        assert (sale.id, sale.status, sale.state) == (
-            merchant_order.id,
-            merchant_order.status,
-            merchant_order.order_status,
-        )
-        assert (sale.preference, sale.reference) == (merchant_order.preference_id, merchant_order.external_reference)
-        assert (sale.made, sale.updated) == (merchant_order.date_created, merchant_order.last_updated)
-        assert (sale.total, sale.shipping) == (merchant_order.total_amount, merchant_order.shipping_cost)
-        assert (sale.paid, sale.refunded) == (merchant_order.paid_amount, merchant_order.refunded_amount)
-        assert sale.payments == [payment.status for payment in merchant_order.payments]
-        assert sale.payer == (merchant_order.payer and merchant_order.payer.id)
-        had = [
-            payment.total_paid_amount
-            for payment in merchant_order.payments
-            if payment.status in {"approved", "refunded"}
-        ]
-        assert (sale.paid, sale.refunded) == (
-            sum(had),
-            sum(payment.amount_refunded for payment in merchant_order.payments),
-        )
-
     # --- other writes -------------------------------------------------------------------------------------------------
 
     @rule(data=st.data(), fault=faults, amount=amounts, discount=st.none() | amounts, capture=st.booleans())
@@ -356,97 +207,6 @@ class Machine(Harness):
         if call := self.model.remembered(key):
             self.write(call.operation, call.body, fault=fault, key=key, rejection=None, **call.path)
 
-    @rule(email=st.sampled_from(["ana@example.com", "Ana@example.com", "bo@example.com"]), fault=faults)
-    def create_customer(self, email, fault):
-        if email.lower() not in self.model.emails:
-            if self.create_unkeyed("customers.create", {"email": email}, fault):
-                self.model.emails.add(email.lower())
-                self.model.enter("customer_created", self.sandbox.ledger()[-1].id)
-        else:
-            outcome, response = self.send(self.client, "customers.create", {"email": email}, None)
-            assert (outcome, response.code) == ("refused", "101")
-
-    @rule()
-    def authorize(self):
-        self.model.grants[self.sandbox.authorize()] = Grant(self.model.now + timedelta(minutes=10))
-
-    @precondition(lambda self: self.model.grants)
-    @rule(data=st.data())
-    def get_token(self, data):
-        """A code and a refresh token are good once, and a code for ten minutes."""
-        model, oauth = self.model, self.connected.oauth
-        secret = data.draw(st.sampled_from(list(model.grants)))
-        grant, is_code = model.grants[secret], model.grants[secret].until < model.now + timedelta(days=1)
-        exchange = oauth.exchange_code if is_code else oauth.refresh
-        if grant.spent or grant.until <= model.now:
-            before = self.everything()
-            with pytest.raises(APIError) as rejected:
-                self.run(exchange(secret))
-            assert rejected.value.code == "invalid_grant"
-            assert before == self.everything(), "what was rejected changed something"
-            return
-        token = self.run(exchange(secret))
-        grant.spent = is_code or model.policies["refresh_tokens"] == "rotate"
-        assert grant.spent == (token.refresh_token != secret)
-        model.grants.setdefault(token.refresh_token, Grant(model.now + timedelta(days=3650)))
-        model.enter("token_created", "code" if is_code else "refresh")
-
-    # --- subscriptions ------------------------------------------------------------------------------------------------
-
-    @rule(rejections=st.sampled_from([0, 1, 4, -1]))
-    def subscribe(self, rejections):
-        created = self.buyer.subscribe(rejections=rejections)
-        subscription = self.model.subscriptions[created.id] = Subscription(created.id, self.model.now, rejections)
-        self.model.issue(subscription, self.new_invoice(created.id))
-        self.fell_due(self.sandbox.platform.run_due())
-
-    def new_invoice(self, subscription):
-        """The oldest invoice of a subscription that the model does not know yet."""
-        known_ids = {invoice.id for invoice in self.model.invoices}
-        rows = self.sandbox.platform.store.find(INVOICES, None, [("preapproval_id", "=", subscription)])
-        return next(row.invoice.id for row in rows if row.invoice.id not in known_ids)
-
-    @rule(data=st.data())
-    def unsubscribe(self, data):
-        name = data.draw(st.sampled_from(list(self.model.subscriptions)))
-        self.buyer.unsubscribe(name)
-        self.model.unsubscribe(name)
-
-    @rule(data=st.data(), page_size=page_sizes, prefetch=st.integers(1, 3))
-    def search_invoices(self, data, page_size, prefetch):
-        name = data.draw(st.none() | st.sampled_from(list(self.model.subscriptions)))
-        expected = [invoice for invoice in self.model.invoices if name in (None, invoice.subscription)]
-        if self.model.policies["search_order"] == "newest":
-            expected.reverse()
-        filters = {} if name is None else {"preapproval_id": name}
-        pager = self.client.invoices.search(page_size=page_size, prefetch=prefetch, **filters)
-        rows = self.walk(pager, page_size, len(expected))
-        assert [
-            (
-                invoice.id,
-                invoice.subscription,
-                MONTHLY,
-                invoice.status,
-                invoice.summarized,
-                invoice.attempts,
-                invoice.payment,
-                invoice.updated,
-            )
-            for invoice in expected
-        ] == [
-            (
-                row.id,
-                row.preapproval_id,
-                row.transaction_amount,
-                row.status,
-                row.summarized,
-                row.retry_attempt,
-                row.payment and row.payment.status,
-                row.last_modified,
-            )
-            for row in rows
-        ]
-
     # --- time, switches, and starts -----------------------------------------------------------------------------------
 
     @rule(data=st.data(), days=st.sampled_from([0, 0, 1, 5, 31, 90]))
@@ -459,7 +219,7 @@ class Machine(Harness):
         self.fell_due(happened, self.model.now + span)
 
     def fell_due(self, happened, until=None):
-        foretold = self.model.fall_due(until or self.model.now, self.new_invoice)
+        foretold = self.model.fall_due(until or self.model.now)
         assert foretold == [(event.at, event.kind, event.id) for event in happened]
 
     @rule(
@@ -502,20 +262,6 @@ class Machine(Harness):
             sums[entry.order_id] = sums.get(entry.order_id, ZERO) + entry.amount
             assert sums[entry.order_id] >= 0, entry
 
-    @invariant()
-    def what_went_back_is_seen_in_the_merchant_order(self):
-        back = {}
-        for entry in self.sandbox.ledger():
-            back[entry.order_id] = back.get(entry.order_id, ZERO) - min(entry.amount, ZERO)
-        for record in self.sandbox.platform.store.find(MERCHANT_ORDERS, None):
-            assert back.get(record.source, ZERO) == record.merchant_order.refunded_amount
-
-
-class FastMachine(Machine):
-    """The same over the fast transport."""
-
-    transport = Http11Transport
-
 
 def runs(machine: type[Machine], *, share: int) -> int:
     """Let things happen, so many as are one in *share* of what other tests have for examples; return how often."""
@@ -534,16 +280,6 @@ def runs(machine: type[Machine], *, share: int) -> int:
 
 
 @pytest.mark.control("paymentsdk.sandbox._pipeline.replay", lambda *_, **__: None)
-@pytest.mark.control(
-    "paymentsdk.sandbox._handlers.merchant_orders.revert",
-    lambda book, source, amount: None,
-    raises=(AssertionError, AttributeError),
-)
 def test_what_happens_is_what_the_contract_promises():
-    """In whatever order, with whatever faults in between: each effect once, and a search that finds what there is."""
-    assert runs(Machine, share=10)
-
-
-def test_so_it_is_over_the_fast_transport():
-    """The ledger has the same to say over either transport; what makes the test fail is shown above."""
-    assert runs(FastMachine, share=20)
+    """In whatever order, with whatever faults in between: each effect once, and no more goes back than was paid."""
+    assert runs(Machine, share=20)

@@ -19,15 +19,6 @@ AMOUNTS = st.decimals(
 ) | st.integers(-(10**18) + 1, 10**18 - 1).map(Decimal)
 
 
-@given(AMOUNTS | st.decimals(-(10**17), 10**17, places=1))
-def test_what_is_let_through_is_equal(amount: Decimal) -> None:
-    """An amount with two decimals or fewer comes out as the same number, with two decimals or none."""
-    exact = money.exact(amount)
-
-    assert amount == exact
-    assert exact.as_tuple().exponent in (0, -2)
-
-
 @given(AMOUNTS)
 def test_the_notation_is_fixed(amount: Decimal) -> None:
     """On the wire an amount is digits and perhaps a point with two more: as a string and as a number."""
@@ -42,14 +33,6 @@ def test_the_notation_is_fixed(amount: Decimal) -> None:
         assert amount == Decimal(written)
 
 
-@given(AMOUNTS)
-def test_what_is_exact_stays_as_it_is(amount: Decimal) -> None:
-    """An amount in one of the two forms is not touched again."""
-    exact = money.exact(amount)
-
-    assert exact.as_tuple() == money.exact(exact).as_tuple()
-
-
 @given(st.decimals(allow_nan=True, allow_infinity=True))
 def test_it_is_exact_or_it_is_rejected(amount: Decimal) -> None:
     """There is no third way: what is not rejected has the same value and one of the two forms."""
@@ -62,23 +45,6 @@ def test_it_is_exact_or_it_is_rejected(amount: Decimal) -> None:
     else:
         assert amount == exact
         assert abs(exact) < 10**18
-
-
-@given(st.integers(-(10**30), 10**30))
-def test_integers_are_amounts(number: int) -> None:
-    """A whole number is an amount, unless it is longer than any."""
-    if abs(number) < 10**18:
-        assert Decimal(number) == money.exact(number)
-    else:
-        with pytest.raises(ValueError, match="18 digits"):
-            money.exact(number)
-
-
-@given(st.floats() | st.booleans() | st.text(max_size=9) | st.none() | st.binary(max_size=3) | st.complex_numbers())
-def test_nothing_else_is_an_amount(value: object) -> None:
-    """A float is not exact, and a text may be anything: only a Decimal or a whole number will do."""
-    with pytest.raises(ValueError, match="an amount is a Decimal"):
-        money.exact(value)
 
 
 @pytest.mark.parametrize(
