@@ -6,17 +6,17 @@ choose a public standard: CloudEvents 1.0 or Standard Webhooks 1.0.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
-from collections.abc import Callable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Collection, Mapping
+from hmac import digest
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, field
 from yarl import URL
 
+from paymentsdk import _webhook_signatures as schemes
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk._validate import is_http, is_loopback
 from paymentsdk.resources.common import require
@@ -26,17 +26,12 @@ Topic: TypeAlias = Literal["orders", "payments", "merchant_orders"]
 _HeaderName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
 _MediaType = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}\Z")]
 
-#: The placeholders of templates and of manifests.
-_IN_TEMPLATE = frozenset({"id", "topic", "action", "event", "user_id", "application_id", "at"})
-_IN_MANIFEST = frozenset({"id", "id:lower", "request_id", "ts"})
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+#: The placeholders of templates.
+_IN_TEMPLATE = ("id", "topic", "action", "event", "user_id", "application_id", "at")
 _VISIBLE = re.compile(r"[!-~]+\Z")
 _LONGEST = 2_000
-_PREFIX, _LEAST_KEY, _MOST_KEY = "whsec_", 24, 64
 #: The age of the timestamp of the fault `stale_timestamp`. No receiver tolerates it.
 _STALE_SECONDS = 3_600
-#: The header with the request's id, which a manifest can cover.
-_REQUEST_ID = "x-request-id"
 
 
 class ManifestSigner(ControlStruct):
@@ -52,14 +47,14 @@ class ManifestSigner(ControlStruct):
     their `;`) with an empty value are left out."""
     unit: Literal["seconds", "milliseconds"] = "seconds"
     """The unit of `ts`, counted from 1970; `seconds` by default."""
-    request_id: bool = True
-    """Whether the request has an `x-request-id`; true by default."""
 
 
 class Template(ControlStruct):
     """Your own message.
 
-    Its texts may contain `{id}`, `{topic}`, `{action}`, `{event}`, `{user_id}`, `{application_id}` and `{at}`.
+    Its texts may contain `{id}` (of the order, payment or merchant order), `{topic}`, `{action}` (such as `paid`),
+    `{event}` (the id of the notification, the same for all attempts), `{user_id}` (the seller), `{application_id}` and
+    `{at}` (when it happened, by the clock of the sandbox).
     """
 
     body: object = None
@@ -130,11 +125,10 @@ def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
     keys = secret.split(" ")
     require(all(map(_VISIBLE.match, keys)) or signer == "none", "$.secret", "has a character that is not visible ASCII")
     if signer == "standard":
-        wrong = f"is not {_PREFIX} and the base64 of {_LEAST_KEY} to {_MOST_KEY} bytes"
-        require(all(map(_standard_key, keys)), "$.secret", wrong)
+        require(all(map(schemes.standard_key, keys)), "$.secret", f"is not {schemes.KEY_FORM}")
     elif signer != "none":
         require(len(keys) == 1, "$.secret", "has a space: a manifest is signed with one secret")
-        _check_placeholders("$.signer.manifest", signer.manifest, _IN_MANIFEST)
+        _check_placeholders("$.signer.manifest", signer.manifest, schemes.IN_MANIFEST)
     if isinstance(template, Template):
         map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))
         map_texts(template.query, lambda text: _check_placeholders("$.template.query", text, _IN_TEMPLATE))
@@ -156,12 +150,11 @@ def check_url(url: str, hosts: frozenset[str]) -> URL:
     return address
 
 
-def _check_placeholders(place: str, text: str, known: frozenset[str]) -> str:
+def _check_placeholders(place: str, text: str, known: Collection[str]) -> None:
     """Check the placeholders and the characters of a text of a template or a manifest."""
-    unknown = next((name for name in _PLACEHOLDER.findall(text) if name not in known), None)
-    require(unknown is None, place, f"{{{unknown}}} is not one of {', '.join(f'{{{name}}}' for name in sorted(known))}")
+    for name in schemes.PLACEHOLDER.findall(text):
+        require(name in known, place, f"{{{name}}} is not one of {', '.join(f'{{{name}}}' for name in sorted(known))}")
     require(text.isprintable(), place, "has a line break or another control character")
-    return text
 
 
 # --- the message -------------------------------------------------------------------------------------------------
@@ -169,7 +162,7 @@ def _check_placeholders(place: str, text: str, known: frozenset[str]) -> str:
 
 def new_secret(signer: str | ManifestSigner, key: str) -> str:
     """Return *key* as a secret for *signer*."""
-    return _PREFIX + base64.b64encode(key.encode()).decode() if signer == "standard" else key
+    return schemes.PREFIX + b64encode(key.encode()).decode() if signer == "standard" else key
 
 
 def make_message(
@@ -190,13 +183,13 @@ def make_message(
     content = b"" if template.body is None else msgspec.json.encode(body)
     if "stale_timestamp" in faults:
         sent_at -= _STALE_SECONDS
-    secret = f"{request.secret.replace(' ', '-')}-" if "wrong_signature" in faults else request.secret
+    addition = "-" if "wrong_signature" in faults else ""
     headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
     match request.signer:
         case "standard":
-            headers |= _standard(secret, values["event"], int(sent_at), content)
+            headers |= _standard(request.secret, values["event"], str(int(sent_at)), content + addition.encode())
         case ManifestSigner() as signer:
-            headers |= _manifest(signer, secret, values, sent_at)
+            headers |= _manifest(signer, request.secret + addition, values, sent_at)
         case _:
             pass
     if "truncated" in faults:
@@ -204,42 +197,23 @@ def make_message(
     return url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content
 
 
-def _standard(secret: str, event: str, timestamp: int, body: bytes) -> Mapping[str, str]:
+def _standard(secret: str, event: str, timestamp: str, body: bytes) -> Mapping[str, str]:
     """Return the headers of Standard Webhooks 1.0, with a signature for each secret."""
-    signed = f"{event}.{timestamp}.".encode() + body
-    # With the fault `wrong_signature`, the secret contains no key.
-    keys = (_standard_key(text) or text.encode() for text in secret.split(" "))
-    signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
-    signature = " ".join(f"v1,{text}" for text in signatures)
-    return {"webhook-id": event, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
-
-
-def _standard_key(secret: str) -> bytes | None:
-    """Return the key in a secret of Standard Webhooks; `None` if the secret is invalid."""
-    try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except ValueError:
-        return None
-    return key if secret.startswith(_PREFIX) and _LEAST_KEY <= len(key) <= _MOST_KEY else None
+    keys = (key for text in secret.split(" ") if (key := schemes.standard_key(text)))
+    signatures = (b64encode(schemes.standard_digest(key, event, timestamp, body)).decode() for key in keys)
+    return dict(zip(schemes.STANDARD, (event, timestamp, " ".join(f"v1,{text}" for text in signatures)), strict=True))
 
 
 def _manifest(signer: ManifestSigner, secret: str, values: Mapping[str, str], sent_at: float) -> Mapping[str, str]:
     """Return the headers of a signature over a manifest."""
     timestamp = str(int(sent_at * (1000 if signer.unit == "milliseconds" else 1)))
-    resource, request_id = values["id"], values["request_id"] if signer.request_id else ""
-    values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
-    parts = (
-        part
-        for part in re.findall(r"[^;]+;?", signer.manifest)
-        if all(values[name] for name in _PLACEHOLDER.findall(part))
-    )
-    signed = _filled("".join(parts), values)
-    signature = hmac.digest(secret.encode(), signed.encode(), hashlib.sha256).hex()
-    return {signer.header: f"ts={timestamp},v1={signature}"} | ({_REQUEST_ID: request_id} if request_id else {})
+    text, _ = schemes.manifest_text(signer.manifest, values["id"], values["request_id"], timestamp)
+    signature = digest(secret.encode(), text.encode(), "sha256").hex()
+    return {signer.header: f"ts={timestamp},v1={signature}", "x-request-id": values["request_id"]}
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+    return schemes.PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def map_texts(value: object, change: Callable[[str], object]) -> object:

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from hmac import compare_digest
-from hmac import digest as hmac_digest
+from collections.abc import Callable, Mapping, Sequence
+from hmac import compare_digest, digest
 from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Struct
 
+from paymentsdk import _webhook_signatures as schemes
 from paymentsdk._headers import check_name
 from paymentsdk._secrets import HiddenRepr, masked
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import PaymentsError, RequestInvalid
 from paymentsdk.transports.base import header
 
-_STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
-_from_base64 = partial(b64decode, validate=True)
-_PREFIX = "whsec_"
-_SHORTEST_KEY, _LONGEST_KEY = 24, 64
 #: The characters of a part of a manifest: a value with a separator could move into another part.
 _PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,16}")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_PLACEHOLDERS = ("id", "id:lower", "request_id", "ts")
 #: Timestamps from here on are in milliseconds: in seconds, this would be the year 5138.
 _MILLISECONDS = 100_000_000_000
 
@@ -95,7 +87,10 @@ class Webhook(HiddenRepr):
             RequestInvalid: A secret or the tolerance is invalid.
         """
         secrets = tuple(map(masked, secrets))
-        return cls(tuple(map(_standard_key, secrets)), tolerance, _STANDARD[2], None)
+        keys = tuple(key for secret in secrets if isinstance(secret, str) and (key := schemes.standard_key(secret)))
+        if len(keys) < len(secrets):
+            raise RequestInvalid("secrets", f"must be {schemes.KEY_FORM}")
+        return cls(keys, tolerance, schemes.STANDARD[2], None)
 
     @classmethod
     def manifest(cls, *secrets: str, header: str, manifest: str, tolerance: float = 300) -> Webhook:
@@ -116,15 +111,12 @@ class Webhook(HiddenRepr):
         """
         secrets = tuple(map(masked, secrets))
         check_name(header, "header")
-        unknown = set(_PLACEHOLDER.findall(manifest)) - set(_PLACEHOLDERS)
+        unknown = set(schemes.PLACEHOLDER.findall(manifest)) - set(schemes.IN_MANIFEST)
         if unknown or "{ts}" not in manifest:
-            raise RequestInvalid("manifest", f"must contain {{ts}}, and only the placeholders {_PLACEHOLDERS}")
-        keys = []
-        for secret in secrets:
-            if not isinstance(secret, str) or not secret:
-                raise RequestInvalid("secrets", "must be texts that are not empty")
-            keys.append(masked(secret.encode()))
-        return cls(tuple(keys), tolerance, header, manifest)
+            raise RequestInvalid("manifest", f"must contain {{ts}}, and only the placeholders {schemes.IN_MANIFEST}")
+        if not all(isinstance(secret, str) and secret for secret in secrets):
+            raise RequestInvalid("secrets", "must be texts that are not empty")
+        return cls(tuple(masked(secret.encode()) for secret in secrets), tolerance, header, manifest)
 
     def verify(self, headers: Mapping[str, str], body: bytes, query: str = "") -> Notification:
         """Return the notification if one of the secrets has signed it recently.
@@ -148,15 +140,12 @@ class Webhook(HiddenRepr):
         return self._verify_manifest(self._manifest, headers, bytes(body), query)
 
     def _verify_standard(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        event, timestamp, signatures = (_field(headers, name) for name in _STANDARD)
+        event, timestamp, entries = (_field(headers, name) for name in schemes.STANDARD)
         self._check_age(timestamp)
-        content = b"%b.%b.%b" % (event.encode(), timestamp.encode(), body)
-        candidates = [
-            value for version, _, value in (entry.partition(",") for entry in signatures.split()) if version == "v1"
-        ]
-        if not candidates:
-            raise InvalidSignature("malformed", f"{_STANDARD[2]} has no signature of version v1")
-        self._check(content, _decoded(_from_base64, candidates))
+        versions = (entry.partition(",") for entry in entries.split())
+        signatures = [value for version, _, value in versions if version == "v1"]
+        expected = [schemes.standard_digest(secret, event, timestamp, body) for secret in self._secrets]
+        _check(expected, signatures, schemes.from_base64)
         topic, resource, _, seller = _about(body)
         return Notification(
             topic=topic, id=resource, event=event, seller=seller, body=body, signed=frozenset({"event", "body"})
@@ -165,28 +154,19 @@ class Webhook(HiddenRepr):
     def _verify_manifest(self, manifest: str, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
         entries = [entry.strip().partition("=") for entry in _field(headers, self._header).split(",")]
         timestamps = [value for name, _, value in entries if name == "ts"]
-        signatures = [value for name, _, value in entries if name == "v1"]
-        if len(timestamps) != 1 or not signatures:
+        if len(timestamps) != 1:
             raise InvalidSignature("malformed", f"{self._header} must be ts=...,v1=...")
         self._check_age(timestamps[0])
         fields = parse_qs(query, keep_blank_values=True)
-        values = {
-            "id": _single(fields.get("data.id") or fields.get("id"), "the id in the query"),
-            "request_id": _single([header(headers, "X-Request-Id") or ""], "X-Request-Id"),
-            "ts": timestamps[0],
-        }
-        text, signed = _filled(manifest, values)
-        self._check(text.encode(), _decoded(bytes.fromhex, signatures))
+        resource = _single(fields.get("data.id") or fields.get("id"), "the id in the query")
+        request_id = _single([header(headers, "X-Request-Id") or ""], "X-Request-Id")
+        text, signed = schemes.manifest_text(manifest, resource, request_id, timestamps[0])
+        expected = [masked(digest(secret, text.encode(), "sha256")) for secret in self._secrets]
+        _check(expected, [value for name, _, value in entries if name == "v1"], bytes.fromhex)
         topic, _, event, seller = _about(body)
-        topics = fields.get("topic") or fields.get("type")
-        return Notification(
-            topic=_text(topics[0]) if topics else topic,
-            id=values["id"] or None,
-            event=event,
-            seller=seller,
-            body=body,
-            signed=signed,
-        )
+        if topics := fields.get("topic") or fields.get("type"):
+            topic = _text(topics[0])
+        return Notification(topic=topic, id=resource or None, event=event, seller=seller, body=body, signed=signed)
 
     def _check_age(self, timestamp: str) -> None:
         if not _TIMESTAMP.fullmatch(timestamp):
@@ -201,28 +181,6 @@ class Webhook(HiddenRepr):
                 "stale", f"the signature is {abs(difference):.0f} s {side}; is this machine's clock right?"
             )
 
-    def _check(self, content: bytes, signatures: list[bytes]) -> None:
-        for secret in self._secrets:
-            expected = masked(hmac_digest(secret, content, "sha256"))
-            for signature in signatures:
-                if compare_digest(expected, signature):
-                    return
-        raise InvalidSignature(
-            "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?"
-        )
-
-
-def _standard_key(secret: str) -> bytes:
-    if isinstance(secret, str):
-        encoded = masked(secret.removeprefix(_PREFIX))
-        try:
-            key = masked(_from_base64(encoded))
-        except ValueError:
-            key = b""
-        if _SHORTEST_KEY <= len(key) <= _LONGEST_KEY and b64encode(key).decode() == encoded:
-            return key
-    raise RequestInvalid("secrets", f"must be {_PREFIX} and the base64 of 24 to 64 bytes") from None
-
 
 def _field(headers: Mapping[str, str], name: str) -> str:
     value = header(headers, name)
@@ -233,11 +191,22 @@ def _field(headers: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _decoded(decode: Callable[[str], bytes], signatures: Iterable[str]) -> list[bytes]:
+def _check(expected: Sequence[bytes], signatures: Sequence[str], decode: Callable[[str], bytes]) -> None:
+    """Check that one of *signatures* is *expected*, in a time that does not depend on either.
+
+    Raises:
+        InvalidSignature: None is, or one of them cannot be read.
+    """
+    if not signatures:
+        raise InvalidSignature("malformed", "the request has no signature of version v1")
     try:
-        return [decode(signature) for signature in signatures]
+        decoded = [decode(signature) for signature in signatures]
     except ValueError:
         raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
+    if not any(compare_digest(right, signature) for right in expected for signature in decoded):
+        raise InvalidSignature(
+            "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?"
+        )
 
 
 def _single(values: list[str] | None, place: str) -> str:
@@ -253,28 +222,14 @@ def _single(values: list[str] | None, place: str) -> str:
     return values[0]
 
 
-def _filled(manifest: str, values: Mapping[str, str]) -> tuple[str, frozenset[str]]:
-    """Return the signed text, and the names of the values in it."""
-    parts, signed, texts = [], set[str](), {**values, "id:lower": values["id"].lower()}
-    for part in re.findall(r"[^;]*;|[^;]+", manifest):
-        names = [name.partition(":")[0] for name in _PLACEHOLDER.findall(part)]
-        if all(values[name] for name in names):
-            signed.update(names)
-            parts.append(_PLACEHOLDER.sub(lambda match: texts[match[1]], part))
-    return "".join(parts), frozenset(signed)
-
-
 def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
     """Return topic, resource id, event id and seller of a body: Standard Webhooks, CloudEvents, or a bare hint."""
     try:
-        message = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        return None, None, None, None
+        message = msgspec.json.decode(body, type=dict[str, object])
+    except (ValueError, RecursionError):
+        message = {}
     data = message.get("data")
-    if not isinstance(data, dict):
-        data = {}
+    data = data if isinstance(data, dict) else {}
     resource, event = data.get("id"), message.get("id")
     if "specversion" in message:
         resource = message.get("subject")

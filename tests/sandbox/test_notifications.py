@@ -283,7 +283,6 @@ async def test_several_secrets_sign_a_standard_webhook(shop):
 @pytest.mark.parametrize(("options", "signed"), [
     ({}, "id:{id};request-id:{request_id};ts:{ts};"),
     ({"manifest": "id:{id:lower};ts:{ts}"}, "id:{lower};ts:{ts}"),
-    ({"request_id": False}, "id:{id};ts:{ts};"),
     ({"unit": "milliseconds"}, "id:{id};request-id:{request_id};ts:{ts};"),
 ])  # fmt: skip
 async def test_a_manifest_is_signed(shop, options, signed):
