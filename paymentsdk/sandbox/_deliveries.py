@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections import defaultdict
 from contextlib import suppress
 from datetime import timedelta
-from errno import EACCES
 from functools import partial
 
 import aiohttp
 import msgspec
-from aiohttp.abc import ResolveResult
-from aiohttp.resolver import ThreadedResolver
 
 from paymentsdk._contract.error_response import retry_after
 from paymentsdk._headers import Headers
-from paymentsdk._validate import is_loopback
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._policies import durations
@@ -45,23 +40,6 @@ _KEPT_SECONDS = 2.0
 _log = logging.getLogger("paymentsdk.sandbox")
 
 
-class _Resolver(ThreadedResolver):
-    """Resolves host names. It rejects addresses of other machines unless the name is one of *hosts*."""
-
-    def __init__(self, hosts: frozenset[str]) -> None:
-        super().__init__()
-        self._hosts = hosts
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Return the addresses to connect to."""
-        addresses = await super().resolve(host, port, family)
-        if host not in self._hosts and not all(is_loopback(address["host"]) for address in addresses):
-            raise OSError(EACCES, f"{host} is not this machine; start the sandbox with --allow-host {host} to allow it")
-        return addresses
-
-
 class Sender:
     """Sends the ready deliveries of *platform* until it is cancelled."""
 
@@ -78,9 +56,8 @@ class Sender:
         self._webhooks.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._woken.set)
         if not (self._webhooks.registered or self._webhooks.deliveries(limit=1)):
             await self._woken.wait()
-        resolver = _Resolver(self._webhooks.hosts)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, resolver=resolver, keepalive_timeout=_KEPT_SECONDS),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),
             timeout=aiohttp.ClientTimeout(),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -136,11 +113,10 @@ class Sender:
         if request is None:
             return Attempt(error="the webhook was removed or is disabled")
         values = {
-            **{name: getattr(delivery, name) for name in ("topic", "action", "event")},
+            **msgspec.json.decode(encode(delivery)),
             "id": delivery.resource,
-            "user_id": str(context.tenant.user_id),
+            "user_id": str(delivery.tenant),
             "application_id": context.tenant.client_id,
-            "at": msgspec.json.decode(encode(delivery.at)),
             "request_id": f"{delivery.id}-{delivery.attempts + 1}",
         }
         try:
