@@ -22,9 +22,10 @@ from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
+from paymentsdk.sandbox._signers import Webhook, WebhookRequest
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
 from paymentsdk.sandbox._tenants import provision as make_orders
-from paymentsdk.sandbox._webhooks import DELIVERIES
+from paymentsdk.sandbox._webhooks import DELIVERIES, WEBHOOKS, Delivery
 from paymentsdk.sandbox._wire import Rejected
 
 #: Rows of a list, newest first, without a `limit`.
@@ -325,6 +326,34 @@ def remove_fault(platform: Platform, number: str) -> FaultState:
             added.remove()
             return added.state
     raise Rejected(404, "not_found", "no fault has this number")
+
+
+@command("POST", "tenants/{id}/webhooks")
+def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> Webhook:
+    """Register a webhook of a seller (`x-beyond-contract`). The response has its secret."""
+    return platform.webhooks.add(body, tenant_of(platform, user_id))
+
+
+@command("GET", "tenants/{id}/webhooks")
+def webhooks(platform: Platform, user_id: str) -> tuple[Webhook, ...]:
+    """List the webhooks of a seller, with their secrets."""
+    return platform.webhooks.list(tenant_of(platform, user_id))
+
+
+@command("DELETE", "tenants/{id}/webhooks/{webhook}")
+def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> Webhook:
+    """Remove a webhook."""
+    webhook = platform.context(tenant_of(platform, user_id)).get(WEBHOOKS, webhook_id)
+    if webhook is None:
+        raise Rejected(404, "not_found", "the seller has no such webhook")
+    platform.webhooks.remove(webhook)
+    return webhook
+
+
+@command("POST", "deliveries/{id}/redeliver")
+def redeliver(platform: Platform, delivery_id: str) -> Delivery:
+    """Send a notification again, also to a webhook that a 410 has disabled."""
+    return platform.webhooks.redeliver(delivery_id)
 
 
 @command("GET", "policies")

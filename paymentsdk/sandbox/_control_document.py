@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paymentsdk._version import __version__
-from paymentsdk.sandbox import _file_commands, _webhook_commands  # noqa: F401 - they add their commands
+from paymentsdk.sandbox import _file_commands  # noqa: F401 - it adds its commands
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._openapi import JSON, TEXT, Schema, complete, finished
 from paymentsdk.sandbox._signers import TEMPLATES, Template
@@ -37,16 +37,6 @@ _EVENTS: Schema = {
     "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": TEXT}}}},
 }
 _BINARY = "application/octet-stream"
-#: The meanings of the placeholders in a notification.
-_PLACEHOLDERS = {
-    "{id}": "The id of the order, payment or merchant order.",
-    "{topic}": "`orders`, `payments` or `merchant_orders`.",
-    "{topic}.{action}": "What has happened, such as `orders.paid`.",
-    "{event}": "The id of the notification, the same for all attempts.",
-    "{user_id}": "The seller.",
-    "/users/{user_id}": "The seller, as a path.",
-    "{at}": "When it happened, by the clock of the sandbox.",
-}
 #: The headers of a signature according to Standard Webhooks 1.0.
 _SIGNATURE = {
     "webhook-id": "The id of the notification, the same for all attempts.",
@@ -146,6 +136,5 @@ def _example(body: object) -> Schema:
     if isinstance(body, dict):
         members = {name: _example(member) for name, member in body.items()}
         return {"type": "object", "properties": members, "required": [*members]}
-    if body in _PLACEHOLDERS:
-        return {"type": "string", "description": _PLACEHOLDERS[str(body)]}
-    return {"type": "string", "const": body}
+    is_filled = "{" in str(body)
+    return {**TEXT, "description": f"`{body}`; see `Template`."} if is_filled else {"type": "string", "const": body}

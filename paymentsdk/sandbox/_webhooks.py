@@ -216,9 +216,8 @@ class Webhooks:
             if delivery in self._in_flight:
                 raise Rejected(409, "in_flight", "an attempt is in flight; wait until it ends")
             context = self._context_of(self._store.get(TENANTS, str(stored.tenant)))
-            for webhook in self.registered:
-                if webhook.id == stored.webhook and webhook.disabled:
-                    self._keep(context, replace(webhook, disabled=False))
+            if (webhook := context.get(WEBHOOKS, stored.webhook)) and webhook.disabled:
+                self._keep(context, replace(webhook, disabled=False))
             redelivered = _wait(context, replace(stored, status="waiting", due=context.now, out_of_line=True))
             self._continue(context, stored.line)
             return redelivered
@@ -228,8 +227,8 @@ class Webhooks:
     def request_of(self, context: SellerContext, delivery: Delivery) -> WebhookRequest | None:
         """Return the address, the template and the signer of a delivery; `None` if its webhook is gone."""
         if delivery.webhook:
-            hooks = (hook for hook in self.registered if hook.id == delivery.webhook and not hook.disabled)
-            return next(hooks, None)
+            webhook = context.get(WEBHOOKS, delivery.webhook)
+            return webhook if webhook and not webhook.disabled else None
         signer, template = context.policies.notification_signer, context.policies.notification_template
         secret = new_secret(signer, context.tenant.client_secret)
         return WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
@@ -274,20 +273,18 @@ class Webhooks:
         self._in_flight.discard(delivery.id)
         if context.get(DELIVERIES, delivery.id) is None:  # A snapshot was restored meanwhile.
             return
-        waits, line, attempts = durations(context.policies.notification_retries), delivery.line, delivery.attempts + 1
-        outcome = {"attempts": attempts, "response_status": attempt.status, "error": attempt.error}
-        delivery = replace(delivery, status="failed", due=None, **outcome)
-        if "lost" in delivery.faults and attempts == 1:
-            delivery = replace(delivery, status="lost")
+        waits, attempts, status = durations(context.policies.notification_retries), delivery.attempts, "failed"
+        due: datetime | None = None
+        if "lost" in delivery.faults and not attempts:
+            status = "lost"
         elif HTTPStatus.OK <= (attempt.status or 0) < HTTPStatus.MULTIPLE_CHOICES:
-            delivery = replace(delivery, status="delivered")
+            status = "delivered"
         elif attempt.status == HTTPStatus.GONE:
-            for webhook in self.registered:
-                if webhook.id == delivery.webhook:
-                    self._keep(context, replace(webhook, disabled=True))
-        elif attempts <= len(waits):
-            pause = max(waits[attempts - 1], min(attempt.pause, _LONGEST_PAUSE))
-            delivery = replace(delivery, status="waiting", due=context.now + pause)
-        _wait(context, delivery)
-        if delivery.due is None:
-            self._continue(context, line)
+            if webhook := context.get(WEBHOOKS, delivery.webhook):
+                self._keep(context, replace(webhook, disabled=True))
+        elif attempts < len(waits):
+            status, due = "waiting", context.now + max(waits[attempts], min(attempt.pause, _LONGEST_PAUSE))
+        outcome = {"attempts": attempts + 1, "response_status": attempt.status, "error": attempt.error}
+        _wait(context, replace(delivery, status=status, due=due, **outcome))
+        if due is None:
+            self._continue(context, delivery.line)
