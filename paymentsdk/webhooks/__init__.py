@@ -11,7 +11,8 @@ The contract shows neither the body nor the signature of a notification (section
 
 from __future__ import annotations
 
-from paymentsdk.webhooks._inbox import Inbox, InboxDepth, InboxRow, Look, state_of
+from paymentsdk.webhooks._inbox import Inbox, Look, state_of
+from paymentsdk.webhooks._table import InboxDepth, InboxRow
 from paymentsdk.webhooks._verify import InvalidSignature, Notification, Webhook
 
 __all__ = ["Inbox", "InboxDepth", "InboxRow", "InvalidSignature", "Look", "Notification", "Webhook", "state_of"]

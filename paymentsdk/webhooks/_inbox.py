@@ -20,7 +20,7 @@ from paymentsdk._database import Database, Kind, shared
 from paymentsdk._validate import check_seconds, check_within, plain_duration
 from paymentsdk.errors import RequestInvalid, describe
 from paymentsdk.webhooks import _table
-from paymentsdk.webhooks._table import Claimed, End
+from paymentsdk.webhooks._table import Claimed, End, InboxDepth, InboxRow
 
 if TYPE_CHECKING:
     from paymentsdk.resources.orders import Order
@@ -35,41 +35,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 #: Text in a fence: it contains no quote, and no placeholder of any driver.
 _NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
-
-
-class InboxRow(Struct, frozen=True):
-    """A resource in an inbox."""
-
-    seller: str
-    """The user id of the seller."""
-    topic: str
-    """The topic, such as ``"orders"``."""
-    id: str
-    """The id of the resource."""
-    status: str
-    """``"waiting"``: waits for a look. ``"in hand"``: a worker looks at it. ``"scheduled"``: waits for its `due`.
-    ``"failed"``: waits for `Inbox.retry`. ``"at rest"``: nothing to do."""
-    attempt: int
-    """How many looks have begun since the last success."""
-    reason: str
-    """Why the last look failed; empty if it did not."""
-    due: datetime | None
-    """When the resource can be looked at next, or the end of the lease while it is in hand; `None` for never."""
-    handled: tuple[str, ...]
-    """The states that were handled with a fence, the oldest first."""
-
-
-class InboxDepth(Struct, frozen=True):
-    """The number of waiting resources, for metrics and health checks."""
-
-    waiting: int
-    """Resources that wait for a look, or for another try."""
-    in_hand: int
-    """Resources that a worker is looking at."""
-    failed: int
-    """Resources that have failed 20 times: a person has to look, then call `Inbox.retry`."""
-    oldest: float | None
-    """Seconds since the oldest waiting resource was put; `None` if no resource waits."""
 
 
 class _Notes(Struct):
@@ -243,12 +208,7 @@ class Inbox:
         Raises:
             ConnectionError: The database cannot be used.
         """
-        page = await self._lane.run(partial(_table.rows, failed=failed, id=id), Kind.READS)
-        return [
-            InboxRow(seller, topic, id_, status, attempt, reason, _moment(ready), handled)
-            for seller, topic, id_, status, attempt, reason, ready, handled in page
-            if not failed or status == "failed"
-        ]
+        return await self._lane.run(partial(_table.rows, failed=failed, id=id), Kind.READS)
 
     async def depth(self) -> InboxDepth:
         """Return the number of waiting resources.
@@ -256,9 +216,7 @@ class Inbox:
         Raises:
             ConnectionError: The database cannot be used.
         """
-        depth = await self._lane.run(_table.depth, Kind.READS)
-        (waiting, oldest), (in_hand, _), (failed, _) = depth.values()
-        return InboxDepth(waiting, in_hand, failed, oldest)
+        return await self._lane.run(_table.depth, Kind.READS)
 
     async def retry(self, seller: str, topic: str, id: str) -> bool:  # noqa: A002
         """Make a resource due that has failed 20 times; return whether there was one.
@@ -367,10 +325,6 @@ def _check_name(name: str, value: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise RequestInvalid(name, "must be 1 to 200 ASCII letters, digits and _.,=@/+-")
     return value
-
-
-def _moment(ready: float | None) -> datetime | None:
-    return None if ready is None or ready >= _table.NEVER else datetime.fromtimestamp(ready, UTC)
 
 
 def _microseconds(moment: datetime | None) -> int | None:

@@ -14,12 +14,13 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 
-from paymentsdk._database import Connection, Driver, Row
+from paymentsdk._database import Connection, Driver
 from paymentsdk._postgres import Postgres, Table, is_dsn
 from paymentsdk._sqlite import SQLite
 from paymentsdk._validate import check_path
@@ -29,7 +30,7 @@ SCHEMA = 1
 #: Looks at a resource without success before it waits for a person.
 TRIES = 20
 #: The `ready` of a resource that only a person makes due.
-NEVER = 1e18
+_NEVER = 1e18
 #: Rows that one statement reads or removes.
 _PAGE = 1000
 #: Seconds that PostgreSQL may take for a statement, including new connections.
@@ -91,7 +92,8 @@ _STATUS = (
     "ELSE 'scheduled' END"
 )
 _SINCE = "CASE WHEN wanted > seen THEN since ELSE ready END"
-_LIST = f"SELECT seller, topic, id, {_STATUS}, attempt, reason, ready FROM {{table}} WHERE"
+_DUE = f"CASE WHEN ready < {_NEVER!r} THEN ready END"
+_LIST = f"SELECT seller, topic, id, {_STATUS}, attempt, reason, {_DUE} FROM {{table}} WHERE"
 _DEPTH = f"SELECT {_STATUS}, count(*), {{now}} - min({_SINCE}) FROM {{table}} WHERE ready IS NOT NULL GROUP BY 1"
 _REMOVE = (
     "DELETE FROM {table} WHERE ready IS NULL AND since < {now} - %s AND (seller, topic, id) IN ("
@@ -102,6 +104,41 @@ _REMOVE = (
 
 #: Seller, topic and id of a resource.
 Key: TypeAlias = tuple[str, str, str]
+
+
+class InboxRow(Struct, frozen=True):
+    """A resource in an inbox."""
+
+    seller: str
+    """The user id of the seller."""
+    topic: str
+    """The topic, such as ``"orders"``."""
+    id: str
+    """The id of the resource."""
+    status: str
+    """``"waiting"``: waits for a look. ``"in hand"``: a worker looks at it. ``"scheduled"``: waits for its `due`.
+    ``"failed"``: waits for `Inbox.retry`. ``"at rest"``: nothing to do."""
+    attempt: int
+    """How many looks have begun since the last success."""
+    reason: str
+    """Why the last look failed; empty if it did not."""
+    due: datetime | None
+    """When the resource can be looked at next, or the end of the lease while it is in hand; `None` for never."""
+    handled: tuple[str, ...]
+    """The states that were handled with a fence, the oldest first."""
+
+
+class InboxDepth(Struct, frozen=True):
+    """The number of waiting resources, for metrics and health checks."""
+
+    waiting: int
+    """Resources that wait for a look, or for another try."""
+    in_hand: int
+    """Resources that a worker is looking at."""
+    failed: int
+    """Resources that have failed 20 times: a person has to look, then call `Inbox.retry`."""
+    oldest: float | None
+    """Seconds since the oldest waiting resource was put; `None` if no resource waits."""
 
 
 class Claimed(Struct, frozen=True):
@@ -175,7 +212,7 @@ def _end(connection: Connection, look: End) -> str:
         reason = reason or "its fence was not committed"
     if reason and not is_fenced:
         is_last = claimed.attempt >= TRIES
-        connection.fetch(_RELEASE, 0, NEVER if is_last else look.pause, reason, *claimed.key, claimed.owner)
+        connection.fetch(_RELEASE, 0, _NEVER if is_last else look.pause, reason, *claimed.key, claimed.owner)
         outcome = f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
         return f"{outcome}: {reason}"
     for looks, text, now in connection.fetch(_IN_HAND, *claimed.key, claimed.owner):
@@ -207,23 +244,25 @@ def handled(connection: Connection, key: Key) -> dict[str, int | None]:
     return dict(connection.fetch(statement, *key))
 
 
-def rows(connection: Connection, *, failed: bool, id: str | None) -> list[Row]:  # noqa: A002 - as the public method
-    """Return a page of rows, each with its handled states."""
-    condition = f"ready IS NOT NULL AND attempt >= {TRIES if failed else 0}" if id is None else "id = %s"
-    values = () if id is None else (id,)
+def rows(connection: Connection, *, failed: bool, id: str | None) -> list[InboxRow]:  # noqa: A002 - as the public method
+    """Return a page of rows, the oldest first."""
+    condition, values = ("ready IS NOT NULL", ()) if id is None else ("id = %s", (id,))
+    condition += f" AND {_STATUS} = 'failed'" if failed else ""
     page = connection.fetch(f"{_LIST} {condition} ORDER BY {_SINCE} LIMIT %s", *values, _PAGE)
     marks = ", ".join(["%s"] * len(page)) or "NULL"
-    states: dict[Row, list[str]] = defaultdict(list)
     statement = f"SELECT seller, topic, id, state FROM paymentsdk_fence WHERE id IN ({marks}) ORDER BY number"
+    states: dict[object, tuple[str, ...]] = defaultdict(tuple)
     for *key, state in connection.fetch(statement, *(row[2] for row in page)):
-        states[tuple(key)].append(state)
-    return [(*row, tuple(states[row[:3]])) for row in page]
+        states[tuple(key)] += (state,)
+    members = (dict(zip(InboxRow.__struct_fields__, (*row, states[row[:3]]), strict=True)) for row in page)
+    return [msgspec.convert(values, InboxRow, strict=False) for values in members]  # `due` comes as seconds.
 
 
-def depth(connection: Connection) -> dict[str, tuple[int, float | None]]:
-    """Return for each status the number of resources, and the seconds since the oldest of them."""
-    rows = {status: (number, max(0.0, age)) for status, number, age in connection.fetch(_DEPTH)}
-    return {status: rows.get(status, (0, None)) for status in ("waiting", "in hand", "failed")}
+def depth(connection: Connection) -> InboxDepth:
+    """Return the number of waiting resources."""
+    counts = {status: (number, max(0.0, age)) for status, number, age in connection.fetch(_DEPTH)}
+    waiting, in_hand, failed = (counts.get(status, (0, None)) for status in ("waiting", "in hand", "failed"))
+    return InboxDepth(waiting[0], in_hand[0], failed[0], waiting[1])
 
 
 def fence(claimed: Claimed, state: str, updated: int | None) -> str:
