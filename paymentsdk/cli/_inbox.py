@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from paymentsdk._database import close_shared
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
-from paymentsdk.cli._output import Output, columns, counted, fields, print_output
+from paymentsdk.cli._output import Output, counted, fields_of, print_output, table_of
 from paymentsdk.cli._parsing import Commands, add_parser, file
 
 if TYPE_CHECKING:
@@ -65,18 +65,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _list(inbox: Inbox, options: argparse.Namespace) -> Output:
-    rows = await inbox.rows(failed=options.failed)
-    names = ("status", "attempt", "seller", "topic", "id")
-    table = {name.upper(): [str(getattr(row, name)) for row in rows] for name in names}
-    return Output([asdict(row) for row in rows], list(columns(table)) if rows else ["nothing waits"])
+    rows = [asdict(row) for row in await inbox.rows(failed=options.failed)]
+    return Output(rows, table_of(rows, "nothing waits", ("status", "attempt", "seller", "topic", "id")))
 
 
 async def _show(inbox: Inbox, options: argparse.Namespace) -> Output:
-    rows = await inbox.rows(id=options.id)
+    rows = [asdict(row) for row in await inbox.rows(id=options.id)]
     if not rows:
         raise ValueError(f"the inbox has no {options.id!r}")
-    texts = [{**asdict(row), "handled": " ".join(row.handled)} for row in rows]
-    return Output([asdict(row) for row in rows], [line for text in texts for line in ("", *fields(text))][1:])
+    return Output(rows, fields_of({**row, "handled": " ".join(row["handled"])} for row in rows))
 
 
 async def _retry(inbox: Inbox, options: argparse.Namespace) -> Output:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
 from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
-from paymentsdk.cli._output import Output, Row, columns, counted, fields, print_output, say
+from paymentsdk.cli._output import Output, Row, counted, fields_of, print_output, say, table_of
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import JournalUnavailable, RequestInvalid
 
@@ -40,6 +40,13 @@ The sellers come from --accounts or --tokens, or from PAYMENTSDK_ACCESS_TOKEN.
 The address of the platform comes from PAYMENTSDK_BASE_URL.
 The exit code is 0 if all records are closed, and 1 if some are still open.
 """
+#: The members of a record that are printed. Moments are in platform time, except in the journal's time `lease_until`
+#: and `updated`.
+_SHOWN = (
+    "name", "state", "reason", "operation", "key", "base_url", "path", "seller", "account", "begun", "not_after",
+    "recoverable", "owner", "lease_until", "updated",
+)  # fmt: skip
+_MOMENTS = ("begun", "not_after", "lease_until", "updated")
 #: Runs a command on the journal with the options.
 _Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
@@ -109,25 +116,9 @@ def journal_at(place: str, option: str) -> PostgresJournal | SQLiteJournal:
 
 def _shown(record: Record) -> Row:
     """Return the printed fields of *record*, without its body, its headers and its response."""
-    return {
-        "name": record.name,
-        "state": record.state.value,
-        "reason": record.reason,
-        "operation": record.operation,
-        "key": record.key,
-        "base_url": record.base_url,
-        "path": record.path,
-        "seller": record.seller,
-        "account": record.account,
-        # These are in platform time; `lease_until` and `updated` are in the journal's time.
-        "begun": _moment(record.begun),
-        "not_after": _moment(record.not_after),
-        "recoverable": record.recoverable,
-        "owner": record.owner,
-        "lease_until": _moment(record.lease_until) if record.lease_until else None,
-        "updated": _moment(record.updated),
-        "status": record.response.status if record.response else None,
-    }
+    row = {name: getattr(record, name) for name in _SHOWN}
+    row |= {name: _moment(row[name]) if row[name] else None for name in _MOMENTS}
+    return {**row, "state": record.state.value, "status": record.response.status if record.response else None}
 
 
 def _moment(seconds: float) -> datetime:
@@ -142,13 +133,8 @@ async def _list(journal: Journal, options: argparse.Namespace) -> Output:
     if len(rows) > options.limit:
         say(f"only the oldest {options.limit:,} are listed; raise --limit to list more")
         del rows[options.limit :]
-    table = {
-        "STATE": [row.state.value for row in rows],
-        "OPERATION": [row.operation for row in rows],
-        "BEGUN (UTC)": [f"{_moment(row.begun):%Y-%m-%d %H:%M}" for row in rows],
-        "NAME": [row.name for row in rows],
-    }
-    return Output([_shown(row) for row in rows], list(columns(table)) if rows else ["no records"])
+    records = [_shown(row) for row in rows]
+    return Output(records, table_of(records, "no records", ("state", "operation", "begun", "name")))
 
 
 async def _show(journal: Journal, options: argparse.Namespace) -> Output:
@@ -160,8 +146,8 @@ async def _show(journal: Journal, options: argparse.Namespace) -> Output:
     records = [_shown(record) for record in rows if row or record.name == options.record]
     if not records:
         raise ValueError(f"no record has the name or the key {options.record!r}")
-    texts = [{name.replace("_", " "): value for name, value in record.items()} for record in records]
-    return Output(records, [line for text in texts for line in ("", *fields(text))][1:])
+    texts = ({name.replace("_", " "): value for name, value in record.items()} for record in records)
+    return Output(records, fields_of(texts))
 
 
 # --- recover ------------------------------------------------------------------------------------------------------

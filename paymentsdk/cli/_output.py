@@ -221,6 +221,18 @@ def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield _GAP.join(map(str.ljust, line, widths)).rstrip()
 
 
+def table_of(rows: Sequence[Row], empty: str, names: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a table of *rows* with the members *names*, by default all, or *empty* without rows."""
+    if not rows:
+        return [empty]
+    return list(columns({name.upper(): [spoken(row[name]) for row in rows] for name in names or rows[0]}))
+
+
+def fields_of(rows: Iterable[Row]) -> list[str]:
+    """Return the `fields` of each of *rows*, with empty lines between the rows."""
+    return [line for row in rows for line in ("", *fields(row))][1:]
+
+
 def fields(row: Row) -> Iterator[str]:
     """Yield a line for each member of *row* that has a value."""
     texts = {f"{name}:": spoken(value) for name, value in row.items() if value not in (None, "")}

@@ -20,7 +20,7 @@ from msgspec import structs
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
 from paymentsdk.cli._accounts import Store, TokenStores, add_store, end_at_sigterm, stores_of
-from paymentsdk.cli._output import Output, Row, columns, counted, in_terminal, print_output, say, spoken
+from paymentsdk.cli._output import Output, Row, counted, in_terminal, print_output, say, table_of
 from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
 
@@ -118,7 +118,7 @@ async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
             say("waiting for the token pair, because a code can be used once; press Ctrl-C again to lose it")
             await keeping
     row = await _row(stores, options.account)
-    return Output(row, _table([row]))
+    return Output(row, table_of([row], ""))
 
 
 async def _keep(
@@ -143,7 +143,7 @@ async def _keep(
 
 async def _list(stores: TokenStores, _options: argparse.Namespace) -> Output:
     rows = [await _row(stores, account) for account in await stores.names()]
-    return Output(rows, _table(rows) or [f"{stores.place} has no account"])
+    return Output(rows, table_of(rows, f"{stores.place} has no account"))
 
 
 async def _row(stores: TokenStores, account: str, state: str | None = None) -> Row:
@@ -158,10 +158,6 @@ async def _row(stores: TokenStores, account: str, state: str | None = None) -> R
     expires = None if pair.expires_at is None else datetime.fromtimestamp(int(pair.expires_at), UTC)
     state = state or (due if pair.refresh_token else _AGAIN)
     return {"account": account, "seller": certain_user_id(pair.access_token), "state": state, "expires": expires}
-
-
-def _table(rows: list[Row]) -> list[str]:
-    return [*columns({name.upper(): [spoken(row[name]) for row in rows] for name in rows[0]})] if rows else []
 
 
 # --- refresh ------------------------------------------------------------------------------------------------------
@@ -187,7 +183,7 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
                 is_spent = isinstance(error, ReauthorizationRequired) and error.code != "invalid_client"
                 rows.append(await _row(stores, account, _AGAIN if is_spent else None))
                 code = 1
-    return Output(rows, _table(rows) or [f"no token is due, of {counted(len(names), 'account')}"], code=code)
+    return Output(rows, table_of(rows, f"no token is due, of {counted(len(names), 'account')}"), code=code)
 
 
 async def _refreshed(
