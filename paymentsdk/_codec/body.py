@@ -12,7 +12,7 @@ sandbox reads requests with the same conversion, so both sides reject the same b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -27,7 +27,17 @@ from paymentsdk import money
 from paymentsdk._codec.amounts import read_untyped
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import read_day, timestamp
-from paymentsdk._codec.type_walk import Check, MemberType, Step, below, check_finite, compile_check, compile_step
+from paymentsdk._codec.type_walk import (
+    Check,
+    MemberType,
+    Step,
+    below,
+    check_finite,
+    compile_check,
+    compile_step,
+    is_free_form,
+    walk,
+)
 from paymentsdk._validate import plain_moment, unfrozen
 from paymentsdk.errors import RequestInvalid
 
@@ -35,6 +45,31 @@ B = TypeVar("B")
 
 #: The JSON of a number that is not finite: msgspec writes a float as null, and a Decimal as its text.
 _NOT_FINITE = (b"null", b"NaN", b"Infinity")
+#: Deeper than any body of the contract. Without a limit, the interpreter's stack decides, which differs by version.
+MAX_DEPTH = 64
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
+
+
+def _shallow(encode: Callable[[object], bytes]) -> Callable[[object], bytes]:
+    """Return *encode* for bodies with free-form data. It rejects a body that is nested too deeply."""
+
+    def encode_shallow(body: object) -> bytes:
+        encoded = encode(body)
+        if encoded.count(b"{") + encoded.count(b"[") > MAX_DEPTH and _depth(encoded) > MAX_DEPTH:
+            raise RequestInvalid("", _TOO_DEEP)
+        return encoded
+
+    return encode_shallow
+
+
+def _depth(encoded: bytes) -> int:
+    """Return how deeply JSON is nested."""
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(encoded):
+        depth += (bracket in b"[{") - (bracket in b"]}")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class BodyEncoder(Generic[B]):
@@ -53,6 +88,8 @@ class BodyEncoder(Generic[B]):
         self._encode = msgspec.json.Encoder(decimal_format=decimal_format, enc_hook=_standard).encode
         if body is bytes:  # Bytes are sent unchanged.
             self._encode = cast("Any", bytes)
+        elif any(is_free_form(member.type) for member in walk(inspect.type_info(body))):
+            self._encode = _shallow(self._encode)
 
     def encode(self, body: B) -> bytes:
         """Return the bytes of *body*, and leave *body* unchanged.
@@ -75,7 +112,9 @@ class BodyEncoder(Generic[B]):
             failure = request_invalid(error, self._type)
         except RequestInvalid as error:
             failure = below("$", error)
-        except (TypeError, ValueError, RecursionError) as error:
+        except RecursionError:
+            failure = RequestInvalid("$", _TOO_DEEP)
+        except (TypeError, ValueError) as error:
             failure = RequestInvalid("$", f"cannot be written as JSON: {error}")
         else:
             return encoded

@@ -56,8 +56,12 @@ def alternatives(info: inspect.Type, path: str = "", marks: Marks = _NO_MARKS) -
 def allows_null(info: inspect.Type) -> bool:
     """Return whether a value of *info* may be null: its type includes null, or any type."""
     kinds = [member.type for member in alternatives(info)]
-    is_any = any(isinstance(kind, inspect.CustomType) and kind.cls is object for kind in kinds)
-    return is_any or any(isinstance(kind, inspect.AnyType | inspect.NoneType) for kind in kinds)
+    return any(isinstance(kind, inspect.NoneType) or is_free_form(kind) for kind in kinds)
+
+
+def is_free_form(info: inspect.Type) -> bool:
+    """Return whether a value of *info* may be any JSON value."""
+    return isinstance(info, inspect.AnyType) or (isinstance(info, inspect.CustomType) and info.cls is object)
 
 
 def parts(info: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
