@@ -1,4 +1,4 @@
-"""Writes the page about the states of a record, from the rules that the journal runs on."""
+"""Makes the tables about the states of a record, from the rules that the journal runs on."""
 
 from __future__ import annotations
 
@@ -7,24 +7,6 @@ from msgspec import structs
 from docs.describe import code, table
 from paymentsdk.journal import Record, RecordState, begin_record
 from paymentsdk.journal._record import HELD, OPEN, WITHOUT_TRACE, may_replace
-
-ABOUT = """\
-The journal keeps a record of each write that has a name: `create(..., once="table-7/1")`.
-[Exactly once](../explanation/exactly-once.md) explains the promises, and
-[Survive kill -9](../how-to/survive-kill-9.md) shows the use."""
-
-ABOUT_BEGIN = """\
-A call looks for a record with its name. The action depends on the state of the record, and on whether the call has the
-same bytes. A write without an idempotency key (a preference, a customer) is never sent a second time."""
-
-ABOUT_TRANSITIONS = """\
-`done` may replace every other state, and is final. The table lists the other replacements. Only the owner knows that
-nothing was sent. So a process that takes a record over never sets `not_sent` or `expired`."""
-
-ABOUT_STATES = """\
-Recovery works on open records that have no living owner. A state marked in the last column must be durable before the
-caller learns it. If the journal cannot write it, the caller gets `OutcomeUnknown`. Losing any other state costs one
-replay."""
 
 #: States in which the platform has forgotten the write, so that recovery could repeat a write that the caller gave up.
 HEARD = WITHOUT_TRACE | {RecordState.REFUSED}
@@ -59,38 +41,32 @@ def who(before: RecordState, after: RecordState) -> str:
     return "its owner" if may_replace(held, after, owner="owner", now=NOW) else ""
 
 
-def records() -> str:
-    """Write the page of the states of a record."""
+def record_states() -> str:
+    """List the states."""
+    rows = ([code(state.value), yes(state in OPEN), yes(state in HEARD)] for state in RecordState)
+    return table(["State", "Open", "Durable before the caller learns it"], rows)
+
+
+def record_actions() -> str:
+    """List what a call does, by the state of the record that it finds."""
     rows = [
         ["no record", *actions(None)],
         ["pending or sent, held by another call or process", *actions(found(RecordState.SENT, lease_until=LEASED))],
-        *(
-            [f"{state}, its lease has ended" if state in HELD else state, *actions(found(state))]
-            for state in RecordState
-        ),
+        *([f"{state}{', its lease has ended' * (state in HELD)}", *actions(found(state))] for state in RecordState),
     ]
-    changes = (
-        [code(before.value), code(after.value), who(before, after)]
-        for before in RecordState
-        for after in RecordState
-        if who(before, after)
-    )
-    states = ([code(state.value), yes(state in OPEN), yes(state in HEARD)] for state in RecordState)
-    return "\n\n".join([
-        "# States of a record",
-        ABOUT,
-        "## States",
-        ABOUT_STATES,
-        table(["State", "Open", "Durable before the caller learns it"], states),
-        "## What a call does",
-        ABOUT_BEGIN,
-        table(["State of the record", "Same bytes", "Other bytes", "Same bytes, no key"], rows),
-        "## State changes",
-        ABOUT_TRANSITIONS,
-        table(["State", "Replaced by", "By whom"], changes),
-    ])  # fmt: skip
+    return table(["State of the record", "Same bytes", "Other bytes", "Same bytes, no key"], rows)
+
+
+def record_changes() -> str:
+    """List which state replaces which, and by whom."""
+    pairs = ((before, after) for before in RecordState for after in RecordState if who(before, after))
+    rows = ([code(before.value), code(after.value), who(before, after)] for before, after in pairs)
+    return table(["State", "Replaced by", "By whom"], rows)
 
 
 def yes(value: object) -> str:
     """Return the cell for a condition."""
     return "yes" if value else ""
+
+
+BLOCKS = {"record-states": record_states, "record-actions": record_actions, "record-changes": record_changes}

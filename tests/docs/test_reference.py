@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from docs.describe import attributes
+from docs.generate import BLOCKS
 from paymentsdk import PaymentsClient, Response, ResumePoint, errors
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
@@ -43,19 +44,26 @@ def test_the_pages_are_up_to_date():
 
 
 def test_a_page_that_is_not_is_found(tmp_path: Path):
-    """Negative control: a page with another text, none, or one too many fails the check; to write them repairs it."""
+    """A block with another text, and a page too few or too many, fail the check. Writing the pages repairs them."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
-    with tmp_path.joinpath("docs/reference/operations.md").open("a", encoding="utf-8") as page:
-        page.write("more\n")
-    tmp_path.joinpath("docs/reference/errors.md").unlink()
+    page = tmp_path.joinpath("docs/reference/operations.md")
+    page.write_text(page.read_text(encoding="utf-8").replace("| `POST ", "| `PUT ", 1), encoding="utf-8")
+    tmp_path.joinpath("docs/api/errors.md").unlink()
     tmp_path.joinpath("docs/api/more.md").touch()
 
     process = generate(tmp_path, "--check")
     generate(tmp_path)
 
     assert 1 == process.returncode
-    assert process.stderr.endswith("reference/operations.md, reference/errors.md, api/more.md\n")
+    assert process.stderr.endswith("reference/operations.md, api/errors.md, api/more.md\n")
     assert pages_in(ROOT / "docs") == pages_in(tmp_path / "docs")
+
+
+def test_every_block_is_on_a_page():
+    """Each function for a block writes exactly one."""
+    text = "".join(pages_in(ROOT / "docs" / "reference").values())
+
+    assert dict.fromkeys(BLOCKS, 1) == {name: text.count(f"<!-- {name}: ") for name in BLOCKS}
 
 
 def pages_in(directory: Path) -> dict[Path, str]:
