@@ -1,16 +1,18 @@
-"""Errors are as good as successes: they say what is known, what to do next, and travel between processes."""
+"""Errors say what is known and what to do next, travel between processes, and read every shape of error body."""
 
 from __future__ import annotations
 
 import copy
 import copyreg
+import json
 import pickle
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
 
-from paymentsdk import ResumePoint, errors
-from paymentsdk.errors import (
+from paymentsdk import (
+    OPERATIONS,
     APIError,
     Deferred,
     ErrorDetail,
@@ -19,8 +21,17 @@ from paymentsdk.errors import (
     NotWhole,
     OutcomeUnknown,
     PaymentsError,
+    ReauthorizationRequired,
     RequestInvalid,
+    Response,
+    ResumePoint,
+    RetryPolicy,
+    ServerError,
+    errors,
 )
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 WINDOW = "2026-01-31T00:00:00.000+00:00 to 2026-01-31T00:00:00.000+00:00"
@@ -154,3 +165,236 @@ def test_an_error_is_one_line_of_text(error: PaymentsError) -> None:
     """What a platform, or the buyer of a shop, wrote forges no line of a log, and tells a terminal nothing."""
     assert str(error).isprintable()
     assert "\\x1b" in str(error) or "\\x9b" in str(error)
+
+
+# --- error responses --------------------------------------------------------------------------------------------------
+
+
+ORDERS, CUSTOMERS, TOKEN, REFRESH = "orders.create", "customers.create", "oauth.exchange_code", "oauth.refresh"
+ONCE = RetryPolicy(attempts=1)
+
+
+@pytest.fixture
+def read(play) -> Callable[..., Awaitable[APIError]]:
+    """Read an error response: that of a call, or that which leaves the call in doubt."""
+
+    async def read(body: object, status: int = 400, operation: str = ORDERS, **headers: str) -> APIError:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        error = (await play(operation, Response(status, fields, content), retry=ONCE)).error
+        return error.last_error if isinstance(error, OutcomeUnknown) else error
+
+    return read
+
+
+SHAPES = {
+    # name: operation, body, code, message, the entries as (code, message, lines)
+    "cause with numbers": (
+        CUSTOMERS,
+        {"message": "invalid", "error": "bad_request", "cause": [{"code": 101, "description": "exists"}]},
+        "101",
+        "invalid",
+        [("101", "exists", ())],
+    ),
+    "cause with texts": (
+        CUSTOMERS,
+        {"message": "invalid", "cause": [{"code": "130", "description": "odd", "data": "2026"}]},
+        "130",
+        "invalid",
+        [("130", "odd", ("2026",))],
+    ),
+    "cause is empty": (ORDERS, {"message": "no", "error": "not_found", "cause": []}, "not_found", "no", []),
+    "cause is an object": (ORDERS, {"cause": {"code": 7, "message": "x"}}, "7", "x", [("7", "x", ())]),
+    "token endpoint of the contract": (
+        TOKEN,
+        {"message": "Error", "code": "bad_request", "error": "invalid_grant", "status": 400, "cause": []},
+        "invalid_grant",
+        "Error",
+        [],
+    ),
+    "token endpoint of the standard": (
+        TOKEN,
+        {"error": "invalid_scope", "error_description": "unknown scope"},
+        "invalid_scope",
+        "unknown scope",
+        [],
+    ),
+    "orders": (
+        ORDERS,
+        {"errors": [{"code": "property_value", "message": "bad", "details": ["total_amount", "items[0]"]}]},
+        "property_value",
+        "bad",
+        [("property_value", "bad", ("total_amount", "items[0]"))],
+    ),
+    "orders with objects": (
+        ORDERS,
+        {"errors": [{"code": "a", "message": "b", "details": [{"field": "x", "n": 1}, None, 5]}]},
+        "a",
+        "b",
+        [("a", "b", ("field: x, n: 1", "null", "5"))],
+    ),
+    "code and message": (ORDERS, {"code": "unauthorized", "message": "no"}, "unauthorized", "no", []),
+    "error": (ORDERS, {"error": "forbidden"}, "forbidden", "forbidden", []),
+    "error and code": (ORDERS, {"error": "not_found", "code": 404, "message": "no"}, "not_found", "no", []),
+    "fields": (
+        ORDERS,
+        {"code": "bad_request", "message": "no", "details": [{"field": "total_amount", "message": "negative"}]},
+        "bad_request",
+        "no",
+        [(None, "negative", ("total_amount",))],
+    ),
+    "plural": (ORDERS, {"message": "no", "causes": [{"code": "x"}]}, "x", "no", [("x", None, ())]),
+    "camel case": (
+        ORDERS,
+        {"ErrorCode": "E1", "ErrorMessage": "no", "ErrorStatus": 400, "ErrorCause": [{"ErrorCode": 5}]},
+        "5",
+        "no",
+        [("5", None, ())],
+    ),
+    "camel case without entries": (ORDERS, {"Code": "E1", "Message": "no"}, "E1", "no", []),
+    "a list of objects": (ORDERS, [{"code": "a", "message": "b"}], "a", "b", [("a", "b", ())]),
+    "a list of texts": (ORDERS, ["first", 5, True, None, []], None, "first", [(None, "first", ()), (None, "5", ())]),
+    "a string under a third name": (ORDERS, {"errors": [{"msg": "no"}]}, None, "no", [(None, "no", ())]),
+    "the first entry says nothing": (
+        ORDERS, {"errors": [{"code": "a"}, {"message": "b"}]}, "a", "b", [("a", None, ()), (None, "b", ())]
+    ),
+    "an object of nothing": (ORDERS, {}, None, "", []),
+    "a string": (ORDERS, "no", None, '"no"', []),
+    "nothing": (ORDERS, b"", None, "", []),
+    "plain text": (ORDERS, b"upstream  connect\nerror", None, "upstream connect error", []),
+    "html": (ORDERS, b"<html>\n<h1>403</h1>", None, "<html> <h1>403</h1>", []),
+    "a string that is no UTF-8": (ORDERS, b'{"message": "\xff"}', None, '{"message": "\ufffd"}', []),
+    "odd members": (ORDERS, {"code": ["a"], "message": {"a": 1}, "error": True}, None, "", []),
+    "empty members": (ORDERS, {"code": "", "message": "", "errors": [], "error": ""}, None, "", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_one_reader_for_every_shape(read, shape: str) -> None:
+    """Code, message and entries are found in every shape; status, request id, Retry-After and body are kept."""
+    operation, body, code, message, entries = SHAPES[shape]
+    error = await read(body, 418, operation, x_request_id="r-1", retry_after="7")
+    assert (code, message or "I'm a Teapot") == (error.code, error.message)
+    assert entries == [(detail.code, detail.message, detail.details) for detail in error.details]
+    assert (418, "r-1", 7.0) == (error.status, error.request_id, error.retry_after)
+    assert error.raw == (body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+async def test_only_the_beginning_of_the_body_is_kept(read) -> None:
+    """An error is small: 2 KiB of the body, 500 characters of the message."""
+    error = await read({"message": "x" * 10_000})
+
+    assert (2048, 500) == (len(error.raw), len(error.message))
+    assert (500, 500) == (
+        len((await read(b"<" * 10_000)).message),
+        len((await read(["x" * 10_000])).details[0].message),
+    )
+
+
+async def test_only_so_many_entries_are_kept(read) -> None:
+    """An error is small, whatever the platform pours out: 100 entries, 100 lines of each, 500 characters of a text."""
+    entry = {"field": "f" * 600, "code": "c" * 600, "message": "m" * 600, "details": ["x" * 600] * 101}
+
+    error = await read({"errors": [entry] * 101})
+
+    assert 100 == len(error.details)
+    assert {(500, 500, 100)} == {
+        (len(detail.code), len(detail.message), len(detail.details)) for detail in error.details
+    }
+    assert {500} == {len(line) for detail in error.details for line in detail.details}
+
+
+@pytest.mark.parametrize("levels", [100, 900, 990])
+async def test_a_body_that_is_nested_deeply(read, levels: int) -> None:
+    """No depth of nesting breaks the reader."""
+    for spoiled in (b"[" * levels + b"]" * levels, b'{"a":' * levels + b"1" + b"}" * levels):
+        for frame in (
+            b"%b",
+            b'{"errors":[{"details":[%b]}]}',
+            b'{"errors":[{"field":%b}]}',
+            b'{"cause":[{"data":%b}]}',
+        ):
+            assert 400 == (await read(frame % spoiled)).status
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_every_documented_code_has_its_meaning(read, name: str) -> None:
+    """Whatever shape it comes in, a documented code comes with what the contract says about it."""
+    operation = TOKEN if name == "oauth.token" else name
+    for documented in OPERATIONS[name].errors:
+        bare = await read({"code": documented.code, "message": "no"}, documented.status, operation)
+        listed = await read({"errors": [{"code": documented.code}]}, documented.status, operation)
+
+        assert documented.meaning == bare.meaning == listed.meaning == listed.details[0].meaning
+        assert documented.code in str(bare)
+        assert documented.meaning in str(bare)
+
+
+async def test_an_error_reads_well(read) -> None:
+    """Status, code, message, meaning where it says more, when to come back, and the id that the support asks for."""
+    error = await read({"code": "pos_not_found", "message": "no such till"}, 404, x_request_id="r-1")
+    bare = await read({"code": "pos_not_found", "message": "external_pos_id is unknown"}, 404)
+    later = await read(
+        {"error": "too_many_requests", "message": "slow down"}, 429, retry_after="3600", x_request_id="r-1"
+    )
+
+    assert "404 pos_not_found no such till (external_pos_id is unknown) [request r-1]" == str(error)
+    assert "404 pos_not_found external_pos_id is unknown" == str(bare)
+    assert "429 too_many_requests slow down [retry after 3600 s] [request r-1]" == str(later)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_failure_of_the_server_is_no_rejection(read, status: int) -> None:
+    """Whatever its code: neither is a key used up by it, nor does a grant end, which would send a person to sign in."""
+    for code, operation in (("idempotency_key_already_used", ORDERS), ("invalid_grant", REFRESH)):
+        assert ServerError is type(await read({"error": code}, status, operation))
+
+
+@pytest.mark.parametrize(("code", "status"), [("invalid_grant", 400), ("invalid_client", 401)])
+async def test_the_end_of_a_grant(read, code: str, status: int) -> None:
+    """The codes that end a grant do so at a refresh only: a code that is rejected never was a grant."""
+    body = {"error": code, "message": "no"}
+
+    assert ReauthorizationRequired is type(await read(body, status, REFRESH))
+    assert ReauthorizationRequired is not type(await read(body, status, TOKEN))
+    assert ReauthorizationRequired is not type(await read({"error": "invalid_scope"}, status, REFRESH))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "bad_request", "cause": [{"code": "invalid_grant"}]},
+        {"error": "invalid_grant", "cause": [{"code": "bad_request"}]},
+        {"errors": [{"code": "bad_request"}, {"code": "invalid_grant"}]},
+    ],
+    ids=str,
+)
+async def test_the_code_of_a_rejected_grant_is_its_sub_error(read, body: object) -> None:
+    """Wherever it stands beside `bad_request`, which is the code of all of them by the contract."""
+    error = await read(body, 400, REFRESH)
+
+    assert (ReauthorizationRequired, "invalid_grant") == (type(error), error.code)
+    assert "bad_request" == (await read({"error": "bad_request", "code": "unheard_of"}, 400, REFRESH)).code
+
+
+@pytest.mark.control("paymentsdk._contract.error_response.scrub", lambda text, secrets: text)
+async def test_credentials_in_a_response_are_masked(read) -> None:
+    """A platform that repeats the request does not bring its credentials into the error: not even into `raw`."""
+    secret = "client-secret-0123456789"  # Of the client.
+    body = json.dumps({"message": f"bad {secret}", "errors": [{"details": [secret, {"was": secret}]}]}).encode()
+
+    error = await read(body, operation=TOKEN)
+
+    assert secret not in repr((error.message, error.details, error.raw, str(error)))
+    assert "bad ***" == error.message
+
+
+async def test_credentials_are_masked_however_they_are_written(read) -> None:
+    """JSON can write each letter as a number: what is read from it is masked all the same."""
+    secret = "client-secret-0123456789"
+    spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
+
+    error = await read(f'{{"message":"bad {spelled}"}}'.encode(), operation=TOKEN)
+
+    assert "bad ***" == error.message
+    assert spelled.encode() not in error.raw

@@ -1,7 +1,8 @@
-"""What Retry-After says."""
+"""Moments and pauses in the header fields of responses."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import inf
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paymentsdk._contract.error_response import retry_after
+from paymentsdk._headers import http_date
+
+# --- Retry-After ------------------------------------------------------------------------------------------------------
+
 
 DATE = "Fri, 31 Jan 2026 12:00:00 GMT"
 
@@ -41,3 +46,26 @@ def test_any_retry_after_can_be_read(headers: dict[str, str]) -> None:
     seconds = retry_after(headers)
 
     assert seconds is None or 0 <= seconds < inf
+
+
+# --- dates ------------------------------------------------------------------------------------------------------------
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("Sat, 31 Jan 2026 12:00:00 GMT", NOON),
+        ("Sat, 31 Jan 2026 09:00:00 -0300", NOON),
+        ("Sat, 31 Jan 2026 12:00:00", NOON),
+        ("Saturday, 31-Jan-26 12:00:00 GMT", NOON),
+        ("Sat, 31 Jan 2026 12:00:00 +99999999999999", None),
+        ("yesterday", None),
+        (None, None),
+    ],
+)
+def test_a_date_is_a_moment_or_none(text: str | None, moment: datetime | None) -> None:
+    """Whatever zone it has; without one it is in UTC, as all dates of HTTP are."""
+    assert moment == http_date(text)
