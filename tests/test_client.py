@@ -11,7 +11,6 @@ import pytest
 from paymentsdk import (
     ClientClosed,
     PaymentsClient,
-    Request,
     RequestInvalid,
     Response,
     RetryPolicy,
@@ -204,31 +203,6 @@ def test_parts_of_another_kind(name: str, value: object, reason: str) -> None:
         PaymentsClient(**options)
 
     assert (name, reason) == (refused.value.path, refused.value.reason)
-
-
-async def test_parts_that_are_empty() -> None:
-    """A user's part is used even if it is an empty collection: no default replaces it."""
-
-    class Recorder(list[Request]):
-        async def send(self, request: Request) -> Response:
-            self.append(request)
-            return ORDER
-
-        async def aclose(self) -> None:
-            pass
-
-    class Tokens(dict[str, str]):
-        def token(self, now: float) -> str:
-            return self.setdefault("seller", "APP_USR-1")
-
-        async def renew(self, rejected: str | None, exchange: object, now: float) -> None:
-            pass
-
-    transport = Recorder()
-    async with PaymentsClient(base_url="http://127.0.0.1:9", transport=transport, auth=Tokens()) as client:
-        await client.orders.get("ORD1")
-
-    assert ["Bearer APP_USR-1"] == [request.headers["Authorization"] for request in transport]
 
 
 # --- resources --------------------------------------------------------------------------------------------------------

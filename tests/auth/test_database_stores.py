@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -25,7 +24,6 @@ from paymentsdk import (
     TokenStore,
 )
 from paymentsdk._auth import database_stores
-from paymentsdk._database import close_shared
 from tests.auth.refreshes import pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
@@ -113,30 +111,6 @@ async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
 
     assert {0o600, 0o700} == set(modes.values())
     assert 3 == len(modes)
-
-
-def opening(path: Path) -> None:
-    """Make a file by opening it, whether it is there or not."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-@pytest.mark.control("paymentsdk._sqlite.make_private", opening)
-async def test_who_reads_a_pair_takes_no_lock_from_who_writes_another(tmp_path: Path) -> None:
-    """Two sellers of one process, one of which is being saved: no other process may write meanwhile.
-
-    It would take what is half written for left behind by a crash, and roll it back.
-    """
-    path = tmp_path / "tokens.db"
-    await SQLiteTokenStore(path, "shop-1").save(pair(1))
-    await close_shared()  # The second store opens the file anew.
-    with closing(sqlite3.connect(path, isolation_level=None)) as saving:
-        saving.execute("BEGIN IMMEDIATE")
-        await SQLiteTokenStore(path, "shop-2").load()
-        begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
-        command = [sys.executable, "-c", begin, str(path)]
-        writer = await asyncio.to_thread(subprocess.run, command, check=False, timeout=50, capture_output=True)
-
-    assert b"database is locked" in writer.stderr
 
 
 async def damaged_file(tmp_path: Path, dsn: str) -> TokenStore:

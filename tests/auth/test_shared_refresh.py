@@ -69,30 +69,6 @@ async def test_a_hasty_caller_ends_its_own_wait_alone(
     assert "TG-refresh-2" == (await store.load()).refresh_token
 
 
-@pytest.mark.parametrize("bounds", SHORT, ids=["total", "attempt"])
-async def test_a_hasty_write_in_doubt_stays_in_doubt(
-    make_client, platform: Platform, clock: FakeClock, until, bounds: Timeout
-) -> None:
-    """A call whose first attempt is in doubt, and whose deadline ends its wait for a token, is `OutcomeUnknown`."""
-    client = make_client(platform.pair())
-    platform.latency, platform.accepts_only = 0.2, 1
-    platform.responses = [SendFailed("reset")]
-    policy = RetryPolicy(base_delay=0)
-    hasty = asyncio.create_task(client.with_options(timeout=bounds, retry=policy).orders.cancel("ORD1"))
-    await until(lambda: platform.calls)
-    platform.accepts_only = 2
-    await until(lambda: platform.refreshes)
-
-    clock.advance(0.1)
-    with pytest.raises(OutcomeUnknown) as unknown:
-        await hasty
-    clock.advance(0.1)
-
-    assert unknown.value.idempotency_key
-    assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert ["TG-refresh-1"] == platform.refreshes
-
-
 # --- what the callers learn -------------------------------------------------------------------------------------------
 
 

@@ -93,18 +93,6 @@ def test_only_1_allows_it(value: str, environment: pytest.MonkeyPatch) -> None:
         client("http://sandbox:8787")
 
 
-def test_from_env_obeys_it_too(environment: pytest.MonkeyPatch) -> None:
-    """A client from the environment is rejected alike, and allowed by its argument or by the variable."""
-    environment.setenv("PAYMENTSDK_BASE_URL", "http://sandbox:8787")
-
-    with pytest.raises(RequestInvalid, match="plain http"):
-        PaymentsClient.from_env(transport=MemoryTransport())
-
-    PaymentsClient.from_env(transport=MemoryTransport(), allow_http=True)
-    environment.setenv(ALLOW, "1")
-    PaymentsClient.from_env(transport=MemoryTransport())
-
-
 # --- what is no address -----------------------------------------------------------------------------------------------
 
 
@@ -129,18 +117,6 @@ def test_what_is_no_address_is_rejected(base_url: str) -> None:
                 client(address, allow_http=allow_http)
             assert "base_url" == rejected.value.path
             assert "secret" not in str(rejected.value)
-
-
-@pytest.mark.parametrize(
-    "base_url", ["https://h:65535", "https://h:1/", "https://[2001:db8::1]:444/a", "https://h-1.x_y"]
-)
-async def test_what_is_an_address_is_taken(base_url: str) -> None:
-    """Ports, IPv6 addresses and paths belong to addresses: requests go there."""
-    transport = MemoryTransport([Response(200, {}, b'{"id":"ORD1"}')])
-
-    await PaymentsClient("token", base_url=base_url, transport=transport).orders.get("ORD1")
-
-    assert [f"{base_url.rstrip('/')}/v1/orders/ORD1"] == [request.url for request in transport.requests]
 
 
 @pytest.mark.parametrize(

@@ -142,17 +142,6 @@ def in_memory() -> PaymentsClient:
     return PaymentsClient("token", base_url="http://127.0.0.1", transport=transport)
 
 
-async def test_a_loop_that_runs_keeps_its_client() -> None:
-    """Its connections are not taken away from under it."""
-    client = in_memory()
-    await get(client)
-
-    with pytest.raises(ClientClosed, match="another event loop"):
-        await asyncio.to_thread(asyncio.run, get(client))
-
-    assert "ORD1" == await get(client)
-
-
 def test_a_loop_that_stands_still_keeps_its_client() -> None:
     """It may go on, with all that is in flight on it: only a closed loop is given up."""
     client, loop = in_memory(), asyncio.new_event_loop()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import (
-    ClientClosed,
     Failure,
     FlowControl,
     MemoryTokenStore,
@@ -320,29 +319,3 @@ async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> No
 
     assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
     assert [1] == [event.attempts for event in events.of(CallEnded)]
-
-
-class Slow:
-    """A signer that takes until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.may_sign = asyncio.Event()
-
-    async def sign(self, request: Request, now: float) -> dict[str, str]:
-        await self.may_sign.wait()
-        return {}
-
-
-async def test_an_attempt_whose_client_is_closed_while_it_is_signed_ends() -> None:
-    """It is not sent, and whoever counts the attempts in flight counts it off."""
-    events, transport, signer = Seen(), MemoryTransport(), Slow()
-    client = make(events, transport, access_token=None, auth=signer)
-    call = asyncio.ensure_future(client.orders.get("ORD1"))
-    await asyncio.sleep(0)
-    await client.aclose()
-    signer.may_sign.set()
-    with pytest.raises(ClientClosed):
-        await call
-
-    assert [] == transport.requests
-    assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]

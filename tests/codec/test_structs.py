@@ -157,10 +157,6 @@ CHANGE: Operation[Change, Plan] = Operation(
     retry=RetryClass.KEYED,
     body=Change,
     result=Plan,
-    echoes=(
-        Echo("name", agrees=lambda requested, echoed: None if requested is None else requested == echoed),
-        Echo("parts[].name", of="name"),
-    ),
 )
 
 
@@ -200,16 +196,6 @@ def test_what_is_unset_is_not_sent() -> None:
     with pytest.raises(RequestInvalid, match="must be above 0") as rejected:
         CHANGE.encoder.encode(Change(price=Decimal(0)))
     assert "$.price" == rejected.value.path
-
-
-async def test_what_is_unset_contradicts_nothing() -> None:
-    """A response that leaves out what it may repeat is believed; what was not asked for is None."""
-    bodies = [b'{"id": "1"}', b'{"id": "1", "name": "gold"}', b'{"id": "1", "name": "gold"}']
-    transport = MemoryTransport([Response(200, {}, body) for body in bodies])
-    async with PaymentsClient("token", base_url="https://x", transport=transport) as client:
-        results = [await client.call(CHANGE, change) for change in (Change(name="gold"), Change(), Change(name="gold"))]
-
-    assert [UNSET, "gold", "gold"] == [result.value.name for result in results]
 
 
 # --- fewer fields -----------------------------------------------------------------------------------------------------

@@ -75,45 +75,6 @@ async def test_an_example_is_carried_out_and_its_response_understood(name, sandb
     assert 1 == result.attempts
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, operation in OPERATIONS.items() if any(e.always is None for e in operation.echoes)]
-)
-async def test_the_response_to_another_request_is_found_out(name, sandbox, client):
-    """Negative control: each comparison fails when the response belongs to somebody else's request."""
-    operation = OPERATIONS[name]
-    arguments = await arguments_of(name, sandbox, client)
-    body = arguments.pop("body")
-    value = (await client.call(operation, body, **arguments)).value
-    different = body and other_than(body)
-
-    assert operation.identity.compare(body, arguments, value).agreed
-    assert operation.identity.compare(body, arguments, value).mismatch is None
-    assert operation.identity.compare(different, dict.fromkeys(arguments, "another"), value).mismatch
-
-
-def other_than(body: object) -> object:
-    """A body that is another request in every text and amount."""
-
-    def change(value: object) -> object:
-        match value:
-            case dict():
-                return {name: change(member) for name, member in value.items()}
-            case list():
-                return [change(item) for item in value]
-            case str() if value.replace(".", "").isdigit():
-                return "99.00"
-            case _:
-                return value
-
-    plain = change(msgspec.to_builtins(body))
-    for name in ("external_reference", "email"):
-        if name in plain:
-            plain[name] = f"other-{plain[name]}"
-    if "wallet_payment" in plain:
-        plain["wallet_payment"]["external_reference"] = "other"
-    return msgspec.convert(plain, type(body), strict=False)
-
-
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
 async def test_a_keyed_write_sent_twice_is_one(name, sandbox, client):
     """The second response is the first one byte for byte, and the ledger has not grown."""

@@ -6,13 +6,11 @@ import http.client
 import json
 import logging
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-import aiohttp
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -184,56 +182,6 @@ def test_a_command_that_asks_too_much_is_rejected(served, method, path, body):
 
     assert 400 == status, answer
     check(status, kind, answer)
-
-
-AUTH = b"Host: x\r\nX-Idempotency-Key: a\r\n"
-#: What is no HTTP, or no good one. The HTTP server itself responds to it, in plain text, and closes.
-GARBAGE = {
-    "no HTTP": b"\x00\xff\x16\x03garbage\r\n\r\n",
-    "a method that is none": b"FOO /v1/orders HTTP/1.1\r\n" + AUTH + b"\r\n",
-    "bytes in the path": b"GET /v1/orders/\xff\xfe HTTP/1.1\r\n" + AUTH + b"\r\n",
-    "a host that is none": b"GET http://[::1/v1/orders/a HTTP/1.1\r\n" + AUTH + b"\r\n",
-    "a long header": b"GET /v1/orders/a HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9_000 + b"\r\n\r\n",
-    "a negative length": b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: -5\r\n\r\nabc",
-    "two lengths": b"POST /v1/orders HTTP/1.1\r\n" + AUTH + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
-    "two framings": b"POST /a HTTP/1.1\r\n" + AUTH + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0",
-}
-
-
-if aiohttp.__version__ in {"3.14.3", "3.14.4"}:
-    del GARBAGE["a host that is none"]  # Their server drops the connection without a response.
-
-
-@pytest.mark.parametrize("name", GARBAGE)
-def test_what_is_no_http_is_rejected_and_nothing_dies(served, name):
-    """400, the connection closed, and the next one served."""
-    status, _, _, closed = exchange(served, GARBAGE[name])
-
-    assert 400 == status
-    assert closed
-    assert 200 == ask(served, "GET", "/openapi.json", b"", {})[0]
-
-
-def exchange(sandbox: Sandbox, sent: bytes) -> tuple[int, str, bytes, bool]:
-    """Send bytes; return the status, the content type, the body, and whether the server hung up."""
-    address = urlsplit(sandbox.base_url)
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        connection.sendall(sent)
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        body = response.read()
-        closed = response.will_close
-        if closed:
-            try:
-                closed = connection.recv(1) == b""
-            except ConnectionResetError:
-                closed = True  # With bytes unread, the goodbye is a reset.
-        content_type = response.headers.get("Content-Type", "")
-        response.close()
-    text = body.decode()
-    assert response.status < 500
-    assert not [trace for trace in TRACES if trace in text], text
-    return response.status, content_type, body, closed
 
 
 def test_a_failure_inside_is_seen_by_these_tests(served, monkeypatch, caplog):

@@ -53,15 +53,6 @@ async def test_the_token_endpoint_gets_no_token(play, jobs, name: str) -> None:
     assert request.fresh
 
 
-async def test_what_cannot_be_repeated_travels_on_a_fresh_connection(play, jobs) -> None:
-    """A kept connection may be closed at the moment it is used: writes without a key get one of their own."""
-    fresh = {name: (await play(name, job.response)).requests[0].fresh for name, job in jobs.items()}
-
-    assert {"preferences.create", "customers.create", "oauth.exchange_code", "oauth.refresh"} == {
-        name for name, is_fresh in fresh.items() if is_fresh
-    }
-
-
 async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> None:
     """The device of the buyer goes in a header whose name is a setting, since the real one carries a brand."""
     payment = wallet_payment_request()

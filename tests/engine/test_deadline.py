@@ -17,7 +17,6 @@ from paymentsdk import (
     RefreshingToken,
     Response,
     RetryPolicy,
-    SendFailed,
     Timeout,
     TokenPair,
 )
@@ -258,25 +257,6 @@ async def test_a_deadline_while_the_token_is_refreshed(
     assert [] == clock.slept  # The refresh has attempts of its own.
     assert 0 == asyncio.current_task().cancelling()
     await stop(auth)
-
-
-async def test_a_refresh_takes_its_time_from_the_attempt(make_client, clock) -> None:
-    """An attempt that waited for its token has the rest of its time, and was sent when it was sent."""
-
-    async def platform(request) -> Response:
-        if request.url.endswith("/oauth/token"):
-            clock.advance(8)
-            return Response(200, {}, b'{"access_token":"APP_USR-new"}')
-        raise SendFailed("reset")
-
-    transport = MemoryTransport(platform)
-    client = make_client(transport=transport, auth=RefreshingToken(SPENT), timeout=Timeout(attempt=10), retry=ONCE)
-
-    with pytest.raises(OutcomeUnknown) as unknown:
-        await client.orders.cancel("ORD1")
-
-    assert [30, 2] == [request.timeout for request in transport.requests]
-    assert 1_700_000_008 == unknown.value.first_sent_at.timestamp()
 
 
 class Meddler:

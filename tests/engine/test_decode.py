@@ -241,25 +241,6 @@ def test_a_moment_next_to_a_malformed_one_reads_the_same(offset: str) -> None:
     assert (NOON, ["$.results[0].date_created"]) == (page.results[1].date_created, [a.path for a in anomalies])
 
 
-@pytest.mark.parametrize(
-    ("day", "microsecond", "reasons"),
-    [
-        ("2026-01-31T12:30:00.0000009Z", 1, []),
-        ("2026-01-31T12:30:00 Z", 0, [REPAIRED]),
-        ("20260131T123000Z", 0, [REPAIRED]),
-        ("2026-01-31T08:30:00-04", 0, [REPAIRED]),
-    ],
-)
-def test_a_day_with_a_time_is_read_as_any_moment(day: str, microsecond: int, reasons: list[str]) -> None:
-    """Also beside days without one: to the nearest microsecond, and what is not the form of the wire is reported."""
-    rows = [{"id": 1, "debit_date": "2026-02-01", "retry_attempt": []}, {"id": 2, "debit_date": day}]
-
-    page, [_, *anomalies] = OPERATIONS["invoices.search"].decode(json.dumps({"results": rows}).encode())
-
-    assert NOON.replace(microsecond=microsecond) == page.results[1].debit_date
-    assert reasons == [anomaly.reason.rpartition(" ")[2] for anomaly in anomalies]
-
-
 def test_free_form_data_keeps_its_days() -> None:
     """What has the name of a day in the integrator's own data stays the text that it was."""
     body = b'{"id":"c1","date_registered":"2026-02-01","metadata":{"date_registered":"2026-02-01"}}'

@@ -120,45 +120,6 @@ def test_a_response_may_be_no_struct(kind: object, sent: bytes, value: object, r
     assert (value, reported) == (decoded, [anomaly.path for anomaly in anomalies])
 
 
-@pytest.mark.parametrize(
-    ("kind", "sent", "reason"),
-    [
-        (list[Row], b'"none"', "holds a string, not list"),
-        (int, b"null", "holds null, not"),
-        (list[Row], b'[{"id": 1}', "not JSON: .*truncated"),
-    ],
-)
-def test_a_response_of_another_type_is_rejected(kind: object, sent: bytes, reason: str) -> None:
-    """Nothing is made up for it."""
-    with pytest.raises(ValueError, match=reason):
-        declared(result=kind).decode(sent)
-
-
-class Counted(ResponseStruct):
-    """A row of somebody else's operation that has to have more than an id."""
-
-    id: int | str
-    count: int
-    state: Literal["full", "empty"]
-    row: Row
-
-
-class CountedPage(ResponseStruct):
-    """A page of them."""
-
-    rows: list[Counted]
-
-
-def test_a_row_without_what_it_must_have_is_still_a_row() -> None:
-    """What is missing is an empty text where a text belongs, and None in every other place: a count holds no text."""
-    page, anomalies = declared(result=CountedPage).decode(body(rows=[{"count": "many"}, {"id": 2, "count": "3"}]))
-
-    assert [("", None, None, None), (2, 3, None, None)] == [(r.id, r.count, r.state, r.row) for r in page.rows]
-    missing = {a.path: a.reason for a in anomalies if "missing" in a.reason}
-    assert "is missing; read as empty" == missing.pop("$.rows[0].id")
-    assert {"is missing; read as None"} == {*missing.values()}
-
-
 class Branch(ResponseStruct):
     """A response of somebody else's operation that holds itself."""
 

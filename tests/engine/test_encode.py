@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from math import inf, nan
-from typing import Annotated, Generic, NamedTuple, NewType, TypedDict, TypeVar
+from typing import Annotated, Generic, NewType, TypedDict, TypeVar
 from uuid import UUID
 
 import pytest
@@ -226,12 +226,6 @@ class Named(TypedDict):
     fee: Decimal
 
 
-class Placed(NamedTuple):
-    """The same as a tuple."""
-
-    fee: Decimal
-
-
 @pytest.mark.control("paymentsdk.money.exact", Decimal, raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     ("kind", "value", "path"),
@@ -250,13 +244,6 @@ def test_amounts_are_checked_wherever_they_are(kind: object, value: object, path
         declared(body=Holder[kind]).encoder.encode(Holder(one=value))
 
     assert path == rejected.value.path
-
-
-@pytest.mark.parametrize("kind", [tuple[str, Decimal], Placed, tuple[Line, str]], ids=str)
-def test_a_tuple_with_amounts_is_rejected(kind: object) -> None:
-    """Nothing checks the amounts of a tuple of several types, so no operation can be declared with one."""
-    with pytest.raises(RequestInvalid, match="must not be in tuples"):
-        declared(body=Holder[kind]).encoder.encode(Holder())
 
 
 @pytest.mark.parametrize(
@@ -290,13 +277,6 @@ def test_a_number_that_is_not_finite_is_rejected(kind: object, value: object, pa
         declared(body=Holder[kind]).encoder.encode(Holder(one=value))
 
     assert path == rejected.value.path
-
-
-def test_null_and_text_are_sent_in_free_form_data() -> None:
-    """Numbers alone are rejected, and finite ones are not."""
-    free = {"a": None, "b": "NaN", "c": ["Infinity", 1.5, Decimal("1E+999")]}
-
-    assert b'"free":{"a":null,"b":"NaN","c":["Infinity",1.5,1E+999]}' in NUMBERS.encode(Body(line=Line(free=free)))
 
 
 @pytest.mark.parametrize("reason", REFUSED)

@@ -201,9 +201,6 @@ def test_a_shape_with_an_offset_for_a_search_without_one(position: str, query: t
         dataclasses.replace(SHELVES, query=query, page=shape)
 
 
-# --- platforms --------------------------------------------------------------------------------------------------------
-
-
 # --- where the end is -------------------------------------------------------------------------------------------------
 
 
@@ -327,19 +324,6 @@ async def test_a_next_offset_behind_a_gap_is_not_followed(tables, prefetch: int)
     assert table.ids == await ids(table.search(over(table), page_size=50, prefetch=prefetch))
 
 
-async def test_pages_with_nothing_new(tables) -> None:
-    """Page after page of rows that were seen before comes to an end."""
-    wheel = tables(0, elements=True, changes=lambda response, request: {"elements": turned(wheel), "total": 10**6})
-
-    assert "102 pages, and no end" in str(await stalls(wheel))
-
-
-def turned(table) -> list[dict[str, object]]:
-    """The same ten rows, in another order each time."""
-    turn = len(table.offsets) % 10
-    return [{"id": (row + turn) % 10 + 1} for row in range(10)]
-
-
 async def test_an_unrequested_page_is_rejected(tables, make_client) -> None:
     """A response with another offset belongs to another request: it is asked for again, and then is no response."""
 
@@ -355,14 +339,3 @@ async def test_an_unrequested_page_is_rejected(tables, make_client) -> None:
 
     assert [0, 30, 30, 30, 30] == table.offsets
     assert 30 == lost.value.resume_point
-
-
-async def test_rows_without_an_id_are_never_left_out(tables) -> None:
-    """A row that cannot be told from another is new: losing it would be worse than giving it twice."""
-
-    def nameless(response: dict[str, object], request) -> None:
-        response["results"] = [{"id": ""} for _ in response["results"]]
-
-    table = tables(60, changes=nameless)
-
-    assert [""] * 60 == await ids(table.search(over(table)))

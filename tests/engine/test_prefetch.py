@@ -8,7 +8,6 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from msgspec.structs import replace
 
 from paymentsdk import BadRequest, ClientClosed, Response
 from tests.engine.walks import ids, ids_until_it_fails, over
@@ -24,27 +23,6 @@ async def test_pages_ahead_come_in_order_and_in_bounds(tables, prefetch: int) ->
     assert table.ids == await ids(table.search(over(table), prefetch=prefetch))
     assert prefetch == table.most_in_flight
     assert 20 == len(table.offsets)
-
-
-async def test_a_page_is_asked_for_once(tables) -> None:
-    """Over a slow connection, too, every page is asked for once, and as many are under way as were asked for."""
-    table = tables(60, cap=3)
-
-    async def slow(request) -> Response:
-        response = await table(request)
-        table.waiting += 1
-        table.most_waiting = max(table.most_waiting, table.waiting)
-        for _ in range(table.waiting * 5):
-            await asyncio.sleep(0)
-        table.waiting -= 1
-        return response
-
-    table.waiting = table.most_waiting = 0
-    pager = table.search(over(slow), prefetch=4)
-
-    assert table.ids == await ids(pager)
-    assert list(range(0, 60, 3)) == table.offsets
-    assert 4 == table.most_waiting
 
 
 async def test_a_slow_reader_is_waited_for(tables) -> None:
@@ -222,40 +200,3 @@ async def test_a_walk_that_was_closed_says_where_to_go_on(tables, *, waiting: bo
         await (anext(pages) if reader is None else reader)
     assert (10, 100) == (closed.value.resume_point, closed.value.resume_point.total)
     assert "invoices.search" == closed.value.operation
-
-
-async def next_page(walk, patience: int):
-    """Ask for a page, go away after *patience* turns of the loop, and ask again; return what came of the wait."""
-    for turns in (patience, 1_000):
-        reader = asyncio.create_task(anext(walk))
-        for _ in range(turns):
-            if not reader.done():
-                await asyncio.sleep(0)
-        reader.cancel()
-        await asyncio.wait([reader])
-        if not reader.cancelled():
-            break
-    return reader
-
-
-async def test_a_reader_that_goes_away(tables) -> None:
-    """However late the wait for a page is cancelled, its rows come to who asks next."""
-    for patience in range(1, 40, 2):
-        table = tables(24)
-
-        async def slow(request, table=table) -> Response:
-            # The page before it is larger, and reaches the total: it is still under way then.
-            for _ in range(100 if "offset=20" in request.url else 0):
-                await asyncio.sleep(0)
-            is_larger = "offset=10" in request.url
-            return await table(
-                replace(request, url=request.url.replace("limit=10", "limit=14")) if is_larger else request
-            )
-
-        walk = table.search(over(slow), page_size=10, prefetch=4).pages()
-        walked = []
-        while not (reader := await next_page(walk, patience)).exception():
-            walked += [row.id for row in reader.result().items]
-
-        assert isinstance(reader.exception(), StopAsyncIteration)
-        assert list(range(1, 25)) == walked

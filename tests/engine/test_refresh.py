@@ -27,7 +27,7 @@ from paymentsdk import (
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import Token
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from tests.engine.issuer import ONCE, START, counted
+from tests.engine.issuer import START, counted
 
 # --- on a rejection, and at the end -----------------------------------------------------------------------------------
 
@@ -157,20 +157,6 @@ async def test_a_refresh_cancelled_before_it_begins_is_started_again(issuer) -> 
 
     assert first.cancelled()
     assert "APP_USR-access-2" == await auth.renew(None, exchange, START)
-
-
-async def test_a_refresh_without_waiters_is_kept(signed_in, issuer, until) -> None:
-    """When all who waited are cancelled, the new pair is not lost, and nobody complains about the task."""
-    store = MemoryTokenStore()
-    client = signed_in(issuer.pair(expires_at=0.0), store=store)
-    task = asyncio.create_task(client.orders.get("ORD1"))
-    await until(lambda: issuer.asked)
-
-    task.cancel()
-    await until(lambda: store._pair)
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id
-    assert 1 == len(issuer.refreshes)
 
 
 async def test_a_call_that_is_late_takes_the_token_of_the_others(issuer) -> None:
@@ -352,17 +338,3 @@ async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
     await client.orders.get("ORD1")
 
     assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
-
-
-async def test_early_may_be_nothing(make_client, issuer, clock) -> None:
-    """With `early=0` a token is used to its very end, and not after it."""
-    auth = RefreshingToken(issuer.pair(expires_at=START + 10), early=0)
-    client = make_client(issuer, auth=auth, retry=ONCE)
-
-    for _ in range(2):
-        await client.orders.get("ORD1")
-        clock.advance(9.5)
-    assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-1"] == issuer.used
-    await client.orders.get("ORD1")
-
-    assert "Bearer APP_USR-access-2" == issuer.used[-1]

@@ -268,30 +268,6 @@ async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     assert 500 + 8 + 2 + 2 == len(transport.requests)
 
 
-@pytest.mark.control("paymentsdk._call.retry.RetryBudgets.COST_OF_TIMEOUT", 5)
-@pytest.mark.parametrize("ending", [asyncio.CancelledError, SendFailed("given up")])
-async def test_what_our_deadline_ended_is_a_timeout(make_client, clock, jobs, ending: object) -> None:
-    """Whatever a transport makes of an expiry, the retry after it costs twice: the budget pays for 50, not 100."""
-
-    class Slow(MemoryTransport):
-        async def send(self, request) -> Response:
-            self.requests.append(request)
-            asyncio.get_running_loop().call_soon(clock.advance, request.timeout)
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise ending from None
-
-    transport = Slow()
-    client = make_client(transport=transport, retry=RetryPolicy(attempts=2))
-
-    for _ in range(120):
-        with pytest.raises(NoAnswer):
-            await jobs["orders.get"].call(client)
-
-    assert 120 + 50 == len(transport.requests)
-
-
 # --- tenacity ---------------------------------------------------------------------------------------------------------
 
 

@@ -16,11 +16,9 @@ import msgspec
 import pytest
 
 from paymentsdk import (
-    OPERATIONS,
     FileTokenStore,
     Headers,
     MemoryTokenStore,
-    NotFound,
     PaymentsClient,
     PaymentsError,
     RefreshingToken,
@@ -55,21 +53,6 @@ OVERPRECISE = WalletPaymentRequest(
 )
 
 
-async def test_a_credential_that_is_bytes() -> None:
-    """Bytes are rejected, without being shown in the frames that reject them."""
-    makers = [
-        lambda: PaymentsClient(ACCESS.encode(), base_url="https://x"),
-        lambda: StaticToken(ACCESS.encode()),
-        lambda: PaymentsClient(base_url="https://x", client_id="1", client_secret=SECRET.encode()),
-    ]
-    for make in makers:
-        with pytest.raises((PaymentsError, TypeError)) as refused:
-            make()
-        traceback = TracebackException.from_exception(refused.value, capture_locals=True)
-        frames = [frame for frame in traceback.stack if not frame.filename.startswith(TESTS)]
-        assert_clean("".join(str(frame.locals) for frame in frames))
-
-
 @pytest.mark.parametrize("wrong", [{"retry": 5}, {"observers": 5}, {"bogus": 1}])
 def test_a_credential_next_to_a_rejected_option_is_hidden(
     wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
@@ -87,29 +70,6 @@ def test_a_credential_next_to_a_rejected_option_is_hidden(
         traceback = TracebackException.from_exception(refused.value, capture_locals=True)
         frames = [frame for frame in traceback.stack if not frame.filename.startswith(TESTS)]
         assert_clean("".join(str(frame.locals) for frame in frames), str(refused.value))
-
-
-@pytest.mark.parametrize("place", ["client", "copy", "call"])
-async def test_a_credential_in_a_header_of_ones_own(place: str) -> None:
-    """The key of a gateway is in no frame of the client either when a call is rejected, before it is sent or after."""
-    headers = {"X-Api-Key": SECRET}
-    transport = MemoryTransport()
-    transport.replies(Response(404, {}, b"{}"))
-    client = PaymentsClient(
-        ACCESS, base_url="https://x", transport=transport, headers=headers if place == "client" else None
-    )
-    if place == "copy":
-        client = client.with_options(headers=headers)
-    call_headers = headers if place == "call" else None
-
-    with pytest.raises(RequestInvalid) as unsent:
-        await client.call(OPERATIONS["orders.get"], headers=call_headers, order_id="")
-    with pytest.raises(NotFound) as rejected:
-        await client.call(OPERATIONS["orders.get"], headers=call_headers, order_id="ORD1")
-
-    assert_clean(shown_with_variables(unsent.value), shown_with_variables(rejected.value))
-    assert SECRET == transport.requests[0].headers["X-Api-Key"]
-    assert_clean(transport.requests[0])
 
 
 def assert_clean(*texts: object) -> None:
@@ -203,19 +163,6 @@ def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object], token:
     """A refresh token is good once: a copy, as `dataclasses.asdict` makes one of a configuration, would spend it."""
     with pytest.raises(TypeError, match="cannot be"):
         twin(token)
-
-
-def test_a_client_does_not_show_its_credentials() -> None:
-    """A client shows its address, and whether it is closed."""
-    client = PaymentsClient(
-        ACCESS, base_url="https://x", client_id="a", client_secret=SECRET, transport=MemoryTransport()
-    )
-    second = client.with_options(auth=RefreshingToken(PAIR))
-
-    assert "<PaymentsClient https://x>" == repr(client) == str(second)
-    assert_clean(client._engine.settings, second._engine.settings, vars(client))
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(client)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

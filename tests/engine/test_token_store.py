@@ -7,8 +7,6 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -45,20 +43,6 @@ async def test_a_pair_that_another_process_saved_is_taken_over(
 
     assert [] == issuer.refreshes
     assert "Bearer APP_USR-access-2" == issuer.used[-1]
-
-
-async def test_who_comes_second_takes_the_pair_of_the_first(make_client, issuer, clock) -> None:
-    """Two processes renew at once: the second finds its refresh token spent, and the new pair in the store."""
-    store = MemoryTokenStore(issuer.pair(expires_at=START - 1))
-    clients = [
-        make_client(issuer, auth=RefreshingToken(issuer.pair(expires_at=START - 1), store=store)) for _ in range(2)
-    ]
-
-    orders = await asyncio.gather(*(client.orders.get("ORD1") for client in clients))
-
-    assert ["ORD1", "ORD1"] == [order.id for order in orders]
-    assert ["TG-refresh-1", "TG-refresh-1"] == issuer.refreshes
-    assert {"Bearer APP_USR-access-2"} == set(issuer.used)
 
 
 async def test_a_new_authorization_needs_no_restart(signed_in, issuer) -> None:
@@ -181,33 +165,6 @@ async def test_a_process_that_was_stopped_stops_the_others_for_so_long(make_clie
         await client.aclose()
 
     assert [] == issuer.refreshes
-
-
-class WholeDatabase(MemoryTokenStore):
-    """A store that nobody can read while somebody else has its lock, nor before the lock has connected it."""
-
-    connected = False
-
-    async def load(self) -> TokenPair | None:
-        if not self.connected:
-            raise OSError("the database is locked")
-        return await super().load()
-
-    @asynccontextmanager
-    async def lock(self) -> AsyncIterator[None]:
-        self.connected = True
-        yield
-        self.connected = False
-
-
-@pytest.mark.parametrize("ends", [START + 3600, START - 1])
-async def test_a_store_that_cannot_be_read_without_its_lock_is_read_with_it(make_client, issuer, ends: float) -> None:
-    """The pair that a program begins with is taken in turn where it can be had in no other way."""
-    client = make_client(issuer, auth=RefreshingToken(store=WholeDatabase(issuer.pair(expires_at=ends))))
-
-    assert "ORD1" == (await client.orders.get("ORD1")).id
-
-    assert (["TG-refresh-1"] if ends < START else []) == issuer.refreshes
 
 
 async def wait_for(store: FileTokenStore) -> None:

@@ -106,25 +106,6 @@ async def test_items_without_an_id_may_come_back_with_an_empty_one(client_over, 
     assert not [anomaly for anomaly in result.anomalies if "unidentified" in anomaly.reason]
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "body"),
-    [
-        ("preferences.create", {}, {"id": "1", "items": [{"title": " "}]}),
-        ("preferences.create", {"items": [{"id": ""}]}, {"id": "1", "items": [{"id": ""}]}),
-        ("wallet_payments.create", {"wallet_payment": {"external_reference": ""}},
-         {"id": 1, "payments": [{"external_reference": ""}]}),
-    ],
-    ids=["a title", "an id", "a reference"],
-)  # fmt: skip
-async def test_an_empty_text_identifies_nothing(client_over, name, changes, body):
-    """It stands for unset, also where the request has an empty one: every other response may have it as well."""
-    transport = MemoryTransport([says(body)])
-
-    result = await write(name, **changes)(client_over(transport))
-
-    assert "$" in [anomaly.path for anomaly in result.anomalies if anomaly.reason.startswith("unidentified response")]
-
-
 @pytest.mark.control("paymentsdk._contract.identity.undeclared", lambda raw, value, place: iter(()))
 @pytest.mark.parametrize("name", ["orders.create", "wallet_payments.create", "preferences.create", "customers.create"])
 async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or_not_at_all(client_over, name):

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import MappingProxyType
-from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from msgspec import Struct
 
 from paymentsdk import (
-    OPERATIONS,
     Incomplete,
     Pager,
     PaymentsClient,
@@ -151,41 +148,6 @@ def test_what_can_change_is_rejected(filters: dict, path: str) -> None:
         certified(Rows(), **filters)
 
     assert path == caught.value.path
-
-
-class Undated(Struct):
-    """One that does not."""
-
-    id: int
-
-
-class AsText(Struct):
-    """One whose date nobody has read."""
-
-    id: int
-    date_created: str | None = None
-
-
-R = TypeVar("R")
-
-
-class Some(Struct, Generic[R]):
-    """A page of them."""
-
-    elements: list[R]
-    total: int
-    next_offset: int | None = None
-
-
-@pytest.mark.parametrize("row", [Undated, AsText])
-async def test_rows_of_ones_own_must_say_when_they_were_made(row: type) -> None:
-    """Else a row that is younger than its window, so that others could join, would not be seen."""
-    rows = Rows(([1, 2], 4), ([3, 4], 4))
-    client = PaymentsClient("t", base_url="https://x", transport=MemoryTransport(rows), clock=FakeClock())
-    search = OPERATIONS["merchant_orders.search"].returning(Some[row])
-
-    with pytest.raises(Incomplete, match="a row has no date"):
-        await Pager(client, search, certify=True, **WINDOW).collect()
 
 
 @pytest.mark.parametrize(("hours", "pages"), [((0, 9), 1), ((31, 40), 2), ((22, 32), 2)], ids=str)

@@ -130,17 +130,6 @@ async def test_a_call_is_a_span_and_each_attempt_a_child(exported: Exported) -> 
     assert [[f"{s.context.trace_id:032x}", f"{s.context.span_id:016x}"] for s in (first, second)] == sent
 
 
-async def test_calls_are_below_the_span_of_their_caller(exported: Exported) -> None:
-    """Also those that run at once: none is below another."""
-    client = make(exported.observer(), MemoryTransport(lambda request: ORDER))
-
-    with exported.tracers.get_tracer("test").start_as_current_span("sale") as sale:
-        await asyncio.gather(client.orders.get("ORD1"), client.orders.get("ORD1"))
-
-    calls = [span for span in exported.spans if span.name == "orders.get"]
-    assert [sale.get_span_context().span_id] * 2 == [span.parent.span_id for span in calls]
-
-
 @pytest.mark.parametrize(
     ("response", "error", "outcome", "kind"),
     [
