@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Awaitable, Callable
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,8 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import order_request
 
 ORDER = Response(200, {}, b'{"id":"ORD1"}')
 TOKENS = {"shop-1": "APP_USR-one-0123456789", "shop-2": "APP_USR-two-0123456789"}
@@ -102,13 +101,6 @@ async def test_another_token_belongs_to_no_account() -> None:
     assert [None, "shop-1"] == [request.account for request in transport.requests]
 
 
-ORDER_REQUEST = OrderRequest(
-    external_reference="A-1",
-    total_amount=Decimal("24.90"),
-    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
-)
-
-
 async def get(client: PaymentsClient, seller: PaymentsClient) -> object:
     """A read."""
     return await seller.orders.get("ORD1")
@@ -116,7 +108,7 @@ async def get(client: PaymentsClient, seller: PaymentsClient) -> object:
 
 async def create(client: PaymentsClient, seller: PaymentsClient) -> object:
     """A write."""
-    return await seller.orders.create(ORDER_REQUEST)
+    return await seller.orders.create(order_request())
 
 
 async def walk(client: PaymentsClient, seller: PaymentsClient) -> object:
@@ -133,7 +125,7 @@ async def get_closed(client: PaymentsClient, seller: PaymentsClient) -> object:
 async def create_unrecorded(client: PaymentsClient, seller: PaymentsClient) -> object:
     """A named write whose journal is closed."""
     await client.journal.aclose()
-    return await seller.orders.create(ORDER_REQUEST, once="t/1")
+    return await seller.orders.create(order_request(), once="t/1")
 
 
 @pytest.mark.parametrize(

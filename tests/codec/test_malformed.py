@@ -29,19 +29,14 @@ from paymentsdk import (
     Response,
     RetryClass,
 )
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import order_request
 
 # --- half an emoji ----------------------------------------------------------------------------------------------------
 
 
 SEARCH = OPERATIONS["merchant_orders.search"]
-ORDER = OrderRequest(
-    external_reference="A-1",
-    total_amount=Decimal("5.00"),
-    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("5.00"))]),
-)
-MADE = {"id": "ORD01J67CQQH5904WDBVZEM4JMEP3", "external_reference": "A-1", "total_amount": "5.00"}
+MADE = {"id": "ORD01J67CQQH5904WDBVZEM4JMEP3", "external_reference": "shop-1", "total_amount": "24.90"}
 ONE = Anomaly("$", r"\ud83d", "has 1 escape(s) of half a character; each read as U+FFFD")
 NO_REPLACEMENT = ("paymentsdk._codec.decode.replace_lone_surrogates", lambda body: (body, []))
 
@@ -70,7 +65,7 @@ async def test_an_order_that_was_made_is_an_order() -> None:
 
     caller = client(201, body)
 
-    result = await caller.with_result(caller.orders.create, ORDER)
+    result = await caller.with_result(caller.orders.create, order_request())
 
     assert ("lunch \ufffd", 1, (ONE,)) == (result.value.description, result.attempts, result.anomalies)
 
@@ -82,7 +77,7 @@ async def test_a_rejection_keeps_its_code_and_hides_what_it_repeats() -> None:
     transport = MemoryTransport([Response(400, {}, body)])
     async with PaymentsClient("TEST-secret-token", base_url="http://127.0.0.1", transport=transport) as caller:
         with pytest.raises(BadRequest) as caught:
-            await caller.orders.create(ORDER)
+            await caller.orders.create(order_request())
 
     assert ("invalid_order", "lunch \ufffd for ***") == (caught.value.code, caught.value.message)
     assert b"secret" not in caught.value.raw
@@ -113,7 +108,7 @@ async def test_an_error_sent_as_a_success_is_rejected() -> None:
 
     text = None
     try:
-        await client(201, body).orders.create(ORDER)
+        await client(201, body).orders.create(order_request())
     except OutcomeUnknown as error:
         text = str(error)
 
@@ -201,7 +196,7 @@ async def test_a_rejection_after_a_byte_order_mark_keeps_its_code() -> None:
     """Else each rejection would be without a code, and settle nothing."""
     async with client(400, BOM_UTF8 + b'{"errors":[{"code":"property_value","message":"no"}]}') as caller:
         with pytest.raises(BadRequest) as rejected:
-            await caller.orders.create(ORDER)
+            await caller.orders.create(order_request())
 
     assert ("property_value", "no") == (rejected.value.code, rejected.value.message)
 

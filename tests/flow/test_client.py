@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from decimal import Decimal
 
 import pytest
 
@@ -28,8 +27,9 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.events import AttemptEnded
-from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.orders import Order
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import order_request
 from tests.flow.platform import SimulatedClock
 from tests.observing import of_attempts
 
@@ -75,15 +75,6 @@ async def connect(clock: SimulatedClock) -> AsyncIterator[Callable[..., Payments
     yield connect
     for client in clients:
         await client.aclose()
-
-
-def order() -> OrderRequest:
-    """An order over 24.90."""
-    return OrderRequest(
-        external_reference="shop-1",
-        total_amount=Decimal("24.90"),
-        transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
-    )
 
 
 def start(*calls: object) -> list[asyncio.Task[object]]:
@@ -207,7 +198,7 @@ async def test_a_wait_that_is_too_long_sends_nothing(clock, connect):
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")
     patient = client.with_options(retry=RetryPolicy(attempts=3, base_delay=0.0))
-    [tries, waits] = start(client.orders.get("ORD1"), patient.orders.create(order()))
+    [tries, waits] = start(client.orders.get("ORD1"), patient.orders.create(order_request()))
     await clock.run(4.0)
 
     assert waits.done()
@@ -224,7 +215,7 @@ async def test_a_write_in_doubt_that_waits_too_long_stays_in_doubt(clock, connec
     platform = Platform(clock, SendFailed("reset", sent=True), Response(429, {"Retry-After": "600"}, b"{}"), None)
     client = connect(platform, flow=FlowControl(max_wait=3.0), retry=RetryPolicy(attempts=2, base_delay=0.0))
     twice = client.with_options(retry=RetryPolicy(attempts=2, base_delay=2.0), observers=of_attempts(attempts.append))
-    [write] = start(twice.orders.create(order()))
+    [write] = start(twice.orders.create(order_request()))
     await clock.settle()
     with pytest.raises(RateLimited):
         await client.orders.get("ORD1")

@@ -28,10 +28,9 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.resources.customers import CustomerRequest
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import order_request, wallet_payment_request
 
 RECORDED = Path(__file__).parent / "verdicts"
 KEY = "X-Idempotency-Key"
@@ -44,21 +43,6 @@ Call = Callable[[PaymentsClient], Awaitable[object]]
 def json(status: int, body: str = "{}", **headers: str) -> Response:
     """A response with a JSON body."""
     return Response(status, {"Content-Type": "application/json", **headers}, body.encode())
-
-
-def order_request() -> OrderRequest:
-    """An order of 24.90."""
-    payments = [PaymentRequest(amount=AMOUNT)]
-    transactions = TransactionsRequest(payments=payments)
-    return OrderRequest(external_reference="shop-1", total_amount=AMOUNT, transactions=transactions)
-
-
-def wallet_request() -> WalletPaymentRequest:
-    """A wallet payment of 24.90."""
-    charge = WalletChargeRequest(transaction_amount=AMOUNT, external_reference="shop-1")
-    return WalletPaymentRequest(
-        wallet_payment=charge, payer=WalletPayerRequest(token="payer-token-0123456789", type_token="wallet")
-    )
 
 
 def preference_request() -> PreferenceRequest:
@@ -81,7 +65,7 @@ CALLS: dict[str, tuple[Call, Response]] = {
     "orders.cancel": (lambda c: c.orders.cancel("ORD1"), ORDER),
     "orders.refund": (lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), REFUND),
     "wallet_payments.create": (
-        lambda c: c.wallet_payments.create(wallet_request()),
+        lambda c: c.wallet_payments.create(wallet_payment_request()),
         json(201, '{"id":1,"wallet_payment":{"transaction_amount":24.90,"external_reference":"shop-1"}}'),
     ),
     "preferences.create": (

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from decimal import Decimal
 
 import pytest
 
 from paymentsdk import Conflict, OutcomeUnknown, RateLimited, Request, Response, RetryPolicy
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import MemoryTransport
+from tests.engine.conftest import order_request
 from tests.identity.writes import partial_refund, says
 
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
 ONCE = RetryPolicy(attempts=1)
-ORDER = OrderRequest(
-    external_reference="shop-1",
-    total_amount=Decimal("24.90"),
-    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal("24.90"))]),
-)
 OURS = Response(201, {}, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"24.90"}')
 FOREIGN = Response(201, {}, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
 BROKEN = Response(201, {}, b'{"id":"ORD')
@@ -53,7 +47,7 @@ async def test_a_response_to_another_request_discards_its_connection(client_over
     """The responses that follow on that connection may belong to other requests as well."""
     transport = MemoryTransport([response, OURS])
 
-    order = await client_over(transport).orders.create(ORDER)
+    order = await client_over(transport).orders.create(order_request())
 
     assert "ORD1" == order.id
     assert [response] == transport.discarded
@@ -63,7 +57,7 @@ async def test_a_response_to_this_request_discards_nothing(client_over):
     """Connections are kept alive as long as nothing is wrong with them."""
     transport = MemoryTransport([OURS])
 
-    await client_over(transport).orders.create(ORDER)
+    await client_over(transport).orders.create(order_request())
 
     assert [] == transport.discarded
 
@@ -74,7 +68,7 @@ async def test_an_undocumented_error_response_to_a_write_discards_its_connection
     transport = MemoryTransport([LIMITED])
 
     with pytest.raises(RateLimited):
-        await client_over(transport, retry=ONCE).orders.create(ORDER)
+        await client_over(transport, retry=ONCE).orders.create(order_request())
 
     assert [LIMITED] == transport.discarded
 
@@ -85,7 +79,7 @@ async def test_a_documented_error_response_discards_nothing(client_over):
     transport = MemoryTransport([DOCUMENTED])
 
     with pytest.raises(Conflict):
-        await client_over(transport, retry=ONCE).orders.create(ORDER)
+        await client_over(transport, retry=ONCE).orders.create(order_request())
 
     assert [] == transport.discarded
 
@@ -94,7 +88,7 @@ async def test_a_documented_error_response_discards_nothing(client_over):
 async def test_the_outcome_does_not_depend_on_discarding(client_over, transport):
     """A transport that cannot discard, or fails to, changes nothing of what is known about the write."""
     with pytest.raises(OutcomeUnknown, match="another external_reference"):
-        await client_over(transport, retry=ONCE).orders.create(ORDER)
+        await client_over(transport, retry=ONCE).orders.create(order_request())
 
 
 # --- refunds ----------------------------------------------------------------------------------------------------------

@@ -337,3 +337,20 @@ async def test_an_interactive_call_during_a_batch_job_is_quick(clock, run):
     assert 0 == callers.failed
     assert statistics.median(callers.times) <= 0.05
     assert statistics.median(alike.times) > 0.3
+
+
+async def test_few_callers_of_a_distant_platform_lose_at_first_alone(clock, run):
+    """Of 16 callers, 14 get the first 429s together and wait for their own Retry-After: nobody else is there to call.
+
+    That costs a quarter of the first five seconds. Once the rate is found, nearly all of the limit is used.
+    """
+    platform = Limiter(clock, latency=0.08)
+    callers = await run(platform, ADAPTIVE, {"count": 16}, seconds=5.0)
+    at_first = platform.statuses[200]
+
+    await clock.run(15.0)
+
+    assert 0 == callers.failed
+    assert platform.rejected <= 0.02
+    assert 0.70 * 5 * platform.rate <= at_first <= 0.80 * 5 * platform.rate
+    assert platform.statuses[200] - at_first >= 0.95 * 15 * platform.rate
