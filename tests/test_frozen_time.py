@@ -18,12 +18,11 @@ import pyarrow.parquet  # noqa: F401 - the first import warns if time is frozen
 import pytest
 from freezegun import freeze_time
 
-from paymentsdk import Operation, PaymentsClient, Response, RetryClass
+from paymentsdk import PaymentsClient, Response
 from paymentsdk.reconcile import Book, reconcile
-from paymentsdk.resources.common import Moment, ResponseStruct
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.sandbox import Documents, ParsedRequest, Sandbox, SellerContext
+from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import MemoryTransport
 
 ROOT = Path(__file__).parents[1]
@@ -90,35 +89,6 @@ async def repair_a_date() -> None:
         order = await client.orders.get("ORD1")
 
     assert "2026-01-31 10:00:00+00:00" == str(order.created_date)
-
-
-class Note(ResponseStruct):
-    """A document of a sandbox with an additional noun."""
-
-    id: str
-    at: Moment | None = None
-
-
-NOTES = Documents("notes", Note, key=lambda note: note.id)
-GET: Operation[None, Note] = Operation(
-    name="notes.get", method="GET", path="/notes/{note}", retry=RetryClass.READ, result=Note
-)
-
-
-@use
-async def keep_a_moment_in_the_sandbox() -> None:
-    """Put a document with a frozen moment into the sandbox."""
-
-    def get(context: SellerContext, request: ParsedRequest[None]) -> Note:
-        return context.put(NOTES, Note(id=request.path["note"], at=now()))
-
-    async with (
-        Sandbox(handlers={GET: get}) as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
-    ):
-        note = (await client.call(GET, note="1")).value
-
-    assert now() == note.at
 
 
 @pytest.mark.parametrize("name", USES)
