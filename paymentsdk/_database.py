@@ -237,17 +237,11 @@ class Database:
 
     def _groups(self, jobs: list[_Job]) -> list[list[_Job]]:
         """Return *jobs* grouped by transaction; groups that only read come last."""
-        writes, reads = list[_Job](), list[_Job]()
-        for job in jobs:
-            (reads if job.kind is Kind.READS else writes).append(job)
-        groups = [group for group in (writes, reads) if group]
-        if self._driver.joins:
-            return groups
-        apart: dict[object, list[_Job]] = defaultdict(list)
-        for group in groups:
-            for job in group:
-                apart[job.kind is Kind.READS, job if job.work is do_each else job.work].append(job)
-        return [*apart.values()]
+        groups: dict[object, list[_Job]] = defaultdict(list)
+        for job in sorted(jobs, key=lambda job: job.kind is Kind.READS):
+            apart = job if job.work is do_each else job.work
+            groups[job.kind is Kind.READS, None if self._driver.joins else apart].append(job)
+        return [*groups.values()]
 
 
 class _Lane:

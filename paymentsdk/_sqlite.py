@@ -6,8 +6,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
@@ -161,17 +161,14 @@ class _SQLiteConnection:
         """Empty the write-ahead log, which holds the wiped bytes, unless another connection uses it."""
         if self.has_wiped:
             # No process can write while this waits for readers, and a backup may read for an hour.
-            with suppress(sqlite3.Error), self._patience(min(_PATIENCE, self._driver.busy_timeout)):
+            self._wait_for_others(min(_PATIENCE, self._driver.busy_timeout))
+            with suppress(sqlite3.Error):
                 self.has_wiped = bool(self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+            self._wait_for_others(self._driver.busy_timeout)
 
-    @contextmanager
-    def _patience(self, seconds: float) -> Iterator[None]:
-        """Wait no longer than *seconds* for other processes."""
+    def _wait_for_others(self, seconds: float) -> None:
+        """Wait no longer than *seconds* for other processes from now on."""
         self._database.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}")
-        try:
-            yield
-        finally:
-            self._database.execute(f"PRAGMA busy_timeout = {1000 * self._driver.busy_timeout:.0f}")
 
     def close(self) -> None:
         self._database.close()
