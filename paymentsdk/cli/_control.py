@@ -60,12 +60,6 @@ class _Clock(Struct):
     happened: list[dict[str, object]]
 
 
-class _DeliveryEvent(Struct):
-    """A delivery that has changed."""
-
-    document: Delivery
-
-
 class Running(Struct, frozen=True):
     """A running sandbox."""
 
@@ -114,7 +108,7 @@ class Running(Struct, frozen=True):
                 if line.startswith(b"event: "):
                     kind = line
                 elif kind == b"event: deliveries\n" and line.startswith(b"data: "):
-                    yield msgspec.json.decode(line[6:], type=_DeliveryEvent).document
+                    yield msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
 
     def _rejection(self, error: HTTPError) -> OSError:
         try:
