@@ -1,7 +1,7 @@
 """The commands of the control API: one function each, whose signature declares the body and the parameters."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import signature
 from types import GenericAlias
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -18,8 +18,10 @@ from paymentsdk.sandbox import _control_forms as forms
 from paymentsdk.sandbox import _policies, _records
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._faults import FaultRule, FaultState
+from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
+from paymentsdk.sandbox._har import archive
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._signers import Webhook, WebhookRequest
@@ -386,3 +388,45 @@ def codes(platform: Platform) -> list[forms.CodeWays]:
 def ledger(platform: Platform, *, tenant: int | None = None, limit: int | None = None) -> bytes:
     """Export the ledger as JSON lines, oldest first: all entries, or the newest `limit` entries."""
     return b"".join(line + b"\n" for line in platform.store.ledger(tenant, limit))
+
+
+@command("POST", "snapshot")
+async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.SnapshotName:
+    """Save the current state in memory: documents, ledger, keys, clock, policies and faults."""
+    await asyncio.to_thread(platform.snapshot, body.name)
+    return forms.SnapshotName(body.name)
+
+
+@command("POST", "restore")
+async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Restored:
+    """Restore the state of a snapshot. Faults that were cleared since are in force again."""
+    try:
+        await asyncio.to_thread(platform.restore, body.name)
+    except KeyError:
+        raise Rejected(404, "not_found", "there is no such snapshot") from None
+    return forms.Restored(name=body.name, now=platform.clock.now(), frozen=platform.clock.frozen)
+
+
+@command("GET", "snapshot/file", "application/octet-stream")
+async def save_snapshot(platform: Platform) -> bytes:
+    """Return the current state, with all credentials, as a file for `POST snapshot/file`."""
+    return await asyncio.to_thread(platform.save)
+
+
+@command("POST", "snapshot/file")
+async def load_snapshot(platform: Platform, body: bytes) -> forms.ClockTime:
+    """Restore the state from a file of `GET snapshot/file`. After an error, nothing has changed."""
+    await asyncio.to_thread(platform.load, body)
+    return clock(platform)
+
+
+@command("GET", "requests")
+def requests(platform: Platform) -> list[RequestLine]:
+    """List the last requests, newest first, without credentials."""
+    return platform.feed.requests[::-1]
+
+
+@command("GET", "requests.har")
+def requests_har(platform: Platform) -> Mapping[str, object]:
+    """Export the last requests as an HTTP archive (HAR 1.2), oldest first, without credentials."""
+    return archive(platform.feed.requests, platform.base_url)

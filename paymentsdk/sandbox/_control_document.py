@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import msgspec
 
 from paymentsdk._version import __version__
-from paymentsdk.sandbox import _file_commands  # noqa: F401 - it adds its commands
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._openapi import JSON, TEXT, Schema, complete, finished
 from paymentsdk.sandbox._signers import TEMPLATES, Template
