@@ -25,7 +25,6 @@ from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._clock import Ids
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Condition, Documents, Entry, EntryKind, Grant, Table, Tenant
-from paymentsdk.sandbox._signers import Webhook
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._wire import Rejected, Shape, cause, encode
 
@@ -108,8 +107,6 @@ class SellerContext(Struct, frozen=True, kw_only=True):
     """Sends a change to watchers such as the dashboard: the name of the table, the seller, the document."""
     jobs: Collection[str] = ()
     """The names of the jobs that `schedule` accepts."""
-    webhooks: Sequence[Webhook] = ()
-    """The webhooks of the seller."""
     key: str | None = None
     """The idempotency key of the request, if it has one."""
     ahead: timedelta = timedelta()

@@ -203,7 +203,6 @@ class Platform:
             store=self.store,
             publish=self._publish,
             jobs=self.jobs.keys(),
-            webhooks=self.webhooks.registered,
             key=key,
         )
 
@@ -215,7 +214,7 @@ class Platform:
         return self.policies.merged(tenant.policies) if tenant.policies else self.policies
 
     def _publish(self, table: str, tenant: int, document: Struct) -> None:
-        if table == DELIVERIES.name:
+        if table in {WEBHOOKS.name, DELIVERIES.name}:
             self.webhooks.wake()
         if table in _SHOWN:
             self.feed.publish(Event(kind=table, tenant=tenant, document=document))

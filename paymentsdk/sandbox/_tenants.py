@@ -30,6 +30,7 @@ from paymentsdk.sandbox._records import (
     Tenant,
 )
 from paymentsdk.sandbox._store import Store
+from paymentsdk.sandbox._webhooks import DELIVER
 from paymentsdk.sandbox._wire import ControlStruct
 
 #: The first plan of each seller.
@@ -240,7 +241,7 @@ def provision(context: SellerContext, request: ProvisionRequest) -> Iterator[Non
         with context.store.transaction():
             for number in range(first, min(first + _PIECE, request.orders)):
                 ago = (days - days * number // request.orders) // _MILLISECOND * _MILLISECOND
-                quiet = {"publish": lambda *_: None, "webhooks": ()}
+                quiet = {"publish": lambda *_: None, "jobs": {*context.jobs} - {DELIVER}}
                 past = {**asdict(context), **quiet, "now": context.now - ago}
                 _sell(_Past(**past), number)
         yield

@@ -98,19 +98,22 @@ DELIVERIES = Table("deliveries", Delivery, key=lambda delivery: delivery.id, col
 
 
 def notify(context: SellerContext, topic: Topic, action: str, resource: str, url: str | None = None) -> None:
-    """Store a delivery about *resource* for each of the seller's webhooks with this topic, and for *url* if given."""
-    if not (context.webhooks or url):
+    """Store a delivery about *resource* for each of the seller's webhooks with this topic, and for *url* if given.
+
+    A context without the job, as for orders of the past, notifies nobody.
+    """
+    hooks = context.find(WEBHOOKS) if DELIVER in context.jobs else []
+    targets = [(hook.id, hook.url) for hook in hooks if topic in hook.topics and not hook.disabled]
+    targets += [("", url)] if url else []
+    if not targets:
         return
-    seller = context.tenant.user_id
-    hooks = (hook for hook in context.webhooks if hook.tenant == seller and topic in hook.topics and not hook.disabled)
-    targets = [*((hook.id, hook.url) for hook in hooks), *([("", url)] if url else [])]
-    event = context.ids.sortable("EVT", context.now) if targets else ""
+    event = context.ids.sortable("EVT", context.now)
     due: datetime | None = None if context.policies.delivery == "manual" else context.now
     for webhook, address in targets:
         delivery = Delivery(
             id=context.ids.sortable("DLV", context.now),
             event=event,
-            tenant=seller,
+            tenant=context.tenant.user_id,
             webhook=webhook,
             url=address,
             topic=topic,
@@ -146,8 +149,6 @@ class Webhooks:
         self.jobs: Mapping[str, Callable[[SellerContext, str], None]] = {DELIVER: self._deliver}
         self.hosts: frozenset[str] = frozenset()
         """Hosts besides this machine that notifications may be sent to."""
-        self.registered: tuple[Webhook, ...] = ()
-        """All webhooks, oldest first."""
         self.ready: deque[tuple[SellerContext, Delivery]] = deque()
         """Deliveries for the sender, oldest first."""
         self.wake: Callable[[], object] = lambda: None
@@ -155,15 +156,11 @@ class Webhooks:
         self._in_flight: set[str] = set()
 
     def load(self) -> None:
-        """Read the webhooks, and schedule the waiting deliveries again: a killed process may have taken their jobs."""
-        self._load_webhooks()
+        """Schedule the waiting deliveries again: a killed process may have taken their jobs."""
         for delivery in self._store.find(DELIVERIES, None, [("line", "<>", "")]):
             if delivery.due:
                 context = self._context_of(self._store.get(TENANTS, str(delivery.tenant)))
                 context.schedule(delivery.due, DELIVER, delivery.id)
-
-    def _load_webhooks(self) -> None:
-        self.registered = tuple(self._store.find(WEBHOOKS, None))
         self.wake()
 
     # --- for a test ----------------------------------------------------------------------------------------------
@@ -182,20 +179,15 @@ class Webhooks:
             names = {"id": context.ids.sortable("WHK", context.now), "tenant": context.tenant.user_id}
             webhook = Webhook(**{**asdict(request), **names, "secret": secret})
             check_webhook(webhook, self.hosts)
-            return self._keep(context, webhook)
-
-    def _keep(self, context: SellerContext, webhook: Webhook) -> Webhook:
-        self._store.after_commit(self._load_webhooks)
-        return context.put(WEBHOOKS, webhook)
+            return context.put(WEBHOOKS, webhook)
 
     def list(self, tenant: Tenant | None = None) -> tuple[Webhook, ...]:
         """Return the webhooks of *tenant* (by default, of all sellers), oldest first."""
-        return tuple(webhook for webhook in self.registered if tenant is None or webhook.tenant == tenant.user_id)
+        return tuple(self._store.find(WEBHOOKS, tenant.user_id if tenant else None))
 
     def remove(self, webhook: Webhook) -> None:
         """Remove a webhook. Nothing more is sent to it. A second removal has no effect."""
         with self._store.transaction():
-            self._store.after_commit(self._load_webhooks)
             self._store.remove(WEBHOOKS, webhook.id, webhook.tenant)
 
     def deliveries(self, tenant: Tenant | None = None, *, limit: int = 100) -> tuple[Delivery, ...]:
@@ -217,7 +209,7 @@ class Webhooks:
                 raise Rejected(409, "in_flight", "an attempt is in flight; wait until it ends")
             context = self._context_of(self._store.get(TENANTS, str(stored.tenant)))
             if (webhook := context.get(WEBHOOKS, stored.webhook)) and webhook.disabled:
-                self._keep(context, replace(webhook, disabled=False))
+                context.put(WEBHOOKS, replace(webhook, disabled=False))
             redelivered = _wait(context, replace(stored, status="waiting", due=context.now, out_of_line=True))
             self._continue(context, stored.line)
             return redelivered
@@ -281,7 +273,7 @@ class Webhooks:
             status = "delivered"
         elif attempt.status == HTTPStatus.GONE:
             if webhook := context.get(WEBHOOKS, delivery.webhook):
-                self._keep(context, replace(webhook, disabled=True))
+                context.put(WEBHOOKS, replace(webhook, disabled=True))
         elif attempts < len(waits):
             status, due = "waiting", context.now + max(waits[attempts], min(attempt.pause, _LONGEST_PAUSE))
         outcome = {"attempts": attempts + 1, "response_status": attempt.status, "error": attempt.error}
