@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 #: One request per operation, with every member that the spec names, as it goes out.
 WHOLE = {
-    "oauth.token": """{"client_id": "1", "client_secret": "s", "grant_type": "authorization_code", "code": "c",
-        "redirect_uri": "https://shop.example.com", "code_verifier": "v", "scope": "read"}""",
-    "preferences.create": """{"items": [{"id": "sku-1", "title": "Flight", "description": "To the south",
-        "picture_url": "https://shop.example.com/1.png", "category_id": "travels", "quantity": 2, "currency_id": "BRL",
-        "unit_price": 75.76, "type": "ticket", "warranty": false, "event_date": "2026-03-01T20:00:00.000-03:00",
-        "category_descriptor": {"passenger": {"first_name": "Ana", "last_name": "Souza", "identification_type": "CPF",
-        "identification_number": "19119119100"}, "route": {"departure": "GRU", "destination": "EZE",
-        "departure_date_time": "2026-03-01T20:00:00.000-03:00", "arrival_date_time": "2026-03-01T23:00:00.000-03:00",
-        "company": "An airline"}}}], "payer": {"name": "Ana", "surname": "Souza", "first_name": "Ana",
-        "last_name": "Souza", "email": "ana@example.com", "phone": {"area_code": 11, "number": 987654321},
-        "identification": {"type": "CPF", "number": "19119119100", "identification_type": "CPF",
-        "identification_number": "19119119100"}, "address": {"zip_code": "06233-200", "street_name": "Rua A",
-        "street_number": 123}, "date_created": "2015-06-02T12:58:41.425-04:00", "authentication_type": "Native web",
-        "registration_date": "2015-06-02T12:58:41.425-04:00", "is_prime_user": true,
-        "is_first_purchase_online": false, "last_purchase": "2025-06-02T12:58:41.425-04:00"},
-        "payment_methods": {"excluded_payment_methods": [{"id": "visa"}], "excluded_payment_types": [{"id": "ticket"}],
-        "default_payment_method_id": "master", "installments": 36, "default_installments": 1},
-        "shipments": {"mode": "custom", "local_pickup": false, "dimensions": "30x30x30,500",
-        "default_shipping_method": 73328, "free_methods": [{"id": 73328}], "cost": 10.50, "free_shipping": false,
-        "express_shipment": true, "receiver_address": {"zip_code": "06233-200", "street_name": "Rua A",
-        "city_name": "Osasco", "state_name": "SP", "street_number": 3003, "country_name": "Brasil"}},
-        "back_urls": {"success": "https://s.example.com", "pending": "https://p.example.com",
-        "failure": "http://f.example.com/a?b=c"}, "notification_url": "https://shop.example.com/hook",
-        "statement_descriptor": "SHOP", "additional_info": "gift", "auto_return": "approved",
-        "external_reference": "basket-42", "operation_type": "money_transfer",
-        "expires": true, "expiration_date_from": "2026-01-31T09:30:00.000-04:00",
-        "expiration_date_to": "2026-02-28T09:30:00.000-04:00", "date_of_expiration": "2026-02-28T09:30:00.000-04:00",
-        "marketplace": "NONE", "marketplace_fee": 151.52, "differential_pricing": {"id": 7},
-        "tracks": [{"type": "google_ad", "values": {"conversion_id": 1, "conversion_label": "a", "pixel_id": "2"}}],
-        "binary_mode": true, "sponsor_id": 8, "metadata": {"a": {"b": [1, "x"]}}}""",
-    "wallet_payments.create": """{"wallet_payment": {"transaction_amount": 80.00, "description": "Taxi",
-        "external_reference": "ride-7", "statement_descriptor": "TAXI", "forward_data": {"sub_merchant":
-        {"sub_merchant_id": "s1", "mcc": "4121", "country": "BRA", "address_door_number": 12, "zip": "06233",
-        "document_number": "191", "city": "Osasco", "address_street": "Rua A", "legal_name": "Taxi SA",
-        "region_code_iso": "BR-SP", "region_code": "SP", "document_type": "CNPJ", "phone": {"number": "55"},
-        "url": "https://taxi.example.com"}}, "discount": {"amount": 10, "description": "Ten off", "code": "TEN",
-        "detail": {"cap": 20, "type": "fixed", "value": 10}}}, "payer": {"token": "t", "type_token": "wallet"},
-        "binary_mode": true, "capture": false}""",
-    "customers.create": """{"email": "ana@example.com", "first_name": "Ana", "last_name": "Souza",
-        "phone": {"area_code": "11", "number": "987654321"}, "identification": {"type": "CPF",
-        "number": "19119119100"}, "default_address": "home", "address": {"id": "1", "zip_code": "06233",
-        "street_name": "Rua A", "street_number": 123}, "date_registered": "2025-01-31T09:30:00.000-04:00",
-        "description": "Prefers mornings", "default_card": "none", "metadata": {"vip": true}}""",
-    "orders.create": """{"external_reference": "ticket-1", "total_amount": "50.00", "transactions": {"payments":
-        [{"amount": "48.00"}], "cash_withdrawal": {"amount": "2.00"}},
-        "config": {"qr": {"external_pos_id": "POS1", "mode": "dynamic"}},
-        "description": "Two coffees", "expiration_time": "PT3600H", "marketplace_fee": "1.00", "items":
-        [{"title": "Coffee", "unit_price": "25.00", "quantity": 2, "unit_measure": "unit", "external_code": "c1"}],
-        "discounts": {"payment_methods": [{"new_total_amount": "45.00", "type": "credit_card"}]}, "integration_data":
-        {"platform_id": "2", "integrator_id": "dev_3", "sponsor": {"id": "4"}}, "type": "qr"}""",
-    "orders.refund": '{"transactions": [{"id": "PAY1", "amount": "25.00"}]}',
+    name: bytes(request).decode()
+    for name, request in msgspec.json.decode(
+        Path(__file__).with_name("requests.json").read_bytes(), type=dict[str, msgspec.Raw]
+    ).items()
 }
 #: A place in a whole request, what is put there, where the error points, and what it says.
 BROKEN = [

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
-from pathlib import Path
-from typing import ForwardRef
 
 import pytest
 from msgspec import convert
 
-from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass, resources
-from paymentsdk.resources import OPERATIONS, oauth
-from paymentsdk.resources.common import OpenEnum, ResponseStruct
-from paymentsdk.resources.merchant_orders import MerchantOrderState
+from paymentsdk import Operation, PaymentsClient, RequestInvalid, Response, RetryClass
+from paymentsdk.resources import OPERATIONS
+from paymentsdk.resources.common import ResponseStruct
 from paymentsdk.resources.orders import Order
 from paymentsdk.testing import MemoryTransport
 
-MIB = 1024 * 1024
 READ, KEYED, UNKEYED = RetryClass.READ, RetryClass.KEYED, RetryClass.UNKEYED
 #: The table of the spec: section, method, path; and what a failure means.
 DECLARED = {
@@ -73,34 +68,6 @@ def test_every_operation_of_the_spec_is_declared() -> None:
     assert DECLARED == declared
 
 
-NEW = """
-from paymentsdk import Operation, RetryClass
-
-GET = Operation(
-    name="tickets.get", method="GET", path="/", section="4.9.1", summary="", retry=RetryClass.READ, result=int
-)
-_HIDDEN = GET
-"""
-
-
-def test_a_retry_class_is_called_by_what_a_resend_does():
-    """Not by a method: a PUT without a key is sent again as a DELETE is, and people read so in the reference."""
-    assert not {kind.value.upper() for kind in RetryClass} & {"GET", "POST", "PUT", "PATCH", "DELETE"}
-
-
-def test_a_new_noun_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No list has to name it: what it declares is among the operations, where its section has it in the contract."""
-    tmp_path.joinpath("tickets.py").write_text(NEW)
-    monkeypatch.setattr(resources, "__path__", [*resources.__path__, str(tmp_path)])
-
-    names = list(resources._operations.__wrapped__())
-    monkeypatch.delitem(sys.modules, "paymentsdk.resources.tickets")
-    monkeypatch.delattr(resources, "tickets")
-
-    after = list(DECLARED).index("release_reports.disable_schedule") + 1
-    assert [*list(DECLARED)[:after], "tickets.get", *list(DECLARED)[after:]] == names
-
-
 def test_the_declarations_cannot_be_changed() -> None:
     """What all clients of a program share is read-only."""
     with pytest.raises(TypeError, match="does not support item assignment"):
@@ -109,22 +76,12 @@ def test_the_declarations_cannot_be_changed() -> None:
         OPERATIONS["orders.create"].path = "/"
 
 
-class Deposit(ResponseStruct):
-    """What goes in."""
-
-
-class Withdrawal(ResponseStruct):
-    """What goes out."""
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [
         ({"path": "v1/shops"}, "shops.create.path"),  # https://api.example.comv1/shops
         ({"path": "@example.net/v1"}, "shops.create.path"),
         ({"path": "/v1/shops?all=1"}, "shops.create.path"),
-        ({"path": "/v1/shops#1"}, "shops.create.path"),
-        ({"path": "/v1/{shop-id}"}, "shops.create.path"),
         ({"path": "/v1/shops\r\nX: 1"}, "shops.create.path"),
         ({"retry": "keyed write"}, "shops.create.retry"),
     ],
@@ -139,25 +96,6 @@ def test_a_declaration_that_would_send_the_token_astray_is_rejected(change: dict
         Operation(**{**declared, **change}, **more)
 
     assert place == rejected.value.path
-
-
-def declare(**types: object) -> Operation[object, object]:
-    """Declare a write with other *types*."""
-    about = {"name": "shops.create", "method": "POST", "path": "/v1/shops", "retry": RetryClass.KEYED}
-    return Operation(**{**about, "result": Order, **types})
-
-
-@pytest.mark.parametrize("place", ["body", "result"])
-async def test_a_type_that_nothing_can_read_is_named_before_anything_is_sent(place: str) -> None:
-    """Two Structs of a union that nothing tells apart: the author reads which type it is, and why."""
-    operation = declare(**{"body": list[Deposit], place: list[Deposit | Withdrawal]})
-    transport = MemoryTransport([Response(200, {}, b"[]")])
-
-    async with PaymentsClient("APP_USR-1", base_url="http://127.0.0.1", transport=transport) as client:
-        with pytest.raises(TypeError, match="must be tagged"):
-            await client.call(operation, [])
-
-    assert [] == transport.requests
 
 
 class Deleted(ResponseStruct):
@@ -222,70 +160,10 @@ def test_every_documented_code_has_a_meaning(name: str) -> None:
     assert all(error.meaning for error in errors)
 
 
-@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.keyed])
-def test_what_a_key_can_meet_has_a_meaning(name: str) -> None:
-    """A key that is missing, that went with another request, or whose first request is still in flight."""
-    met = {"empty_required_header", "idempotency_key_already_used", "resource_locked"}
-
-    assert met <= OPERATIONS[name].meanings.keys()
-
-
-def test_the_code_that_is_a_sentence_is_kept_as_it_is() -> None:
-    """One code of the preferences has spaces in it."""
-    assert "sponsor_id site must be the same as collector_id" in OPERATIONS["preferences.create"].meanings
-
-
-def test_a_refresh_may_be_sent_again_and_a_code_may_not() -> None:
-    """Both grants are one operation of the spec; they differ in nothing but what a failure means."""
-    assert RetryClass.TOKEN_CODE is oauth.TOKEN.retry
-    assert RetryClass.TOKEN_REFRESH is oauth._REFRESH.retry
-    assert oauth.TOKEN.errors == oauth._REFRESH.errors
-    assert oauth.TOKEN.path_names == oauth._REFRESH.path_names == ()
-
-
-def test_only_a_search_takes_a_large_response() -> None:
-    """8 MiB are more than any one thing has, and no memory is lost to a response without end."""
-    assert {8 * MIB} == {OPERATIONS[name].max_response for name in DECLARED if not name.endswith(".search")}
-
-
-@pytest.mark.parametrize("name", [name for name in DECLARED if name.endswith(".search")])
-def test_a_search_takes_its_filters_and_a_position(name: str) -> None:
-    """Every search pages by offset and limit, takes a large response, and says where its rows are."""
-    operation = OPERATIONS[name]
-
-    assert {"offset", "limit"} <= operation.query.__annotations__.keys()
-    assert 32 * MIB == operation.max_response
-    assert operation.page is not None
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "expected"),
-    [
-        ("invoices.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": 1}]}', (1, 9, 5, None, None)),
-        ("invoices.search", b"{}", (0, None, None, None, None)),
-        ("plans.search", b'{"paging": {"offset": 5, "total": 9}, "results": [{"id": "p"}]}', (1, 9, 5, None, None)),
-        ("plans.search", b'{"paging": null, "results": null}', (0, None, None, None, None)),
-        ("merchant_orders.search", b'{"elements": [{"id": 1}], "next_offset": 6, "total": 9}', (1, 9, None, 6, None)),
-        ("merchant_orders.search", b'{"elements": null}', (0, None, None, None, None)),
-    ],
-)
-def test_a_page_says_where_its_rows_and_its_position_are(
-    name: str, body: bytes, expected: tuple[int | None, ...]
-) -> None:
-    """Rows, total, echoed and proposed offset are found in both forms of paging; these have no cursor."""
-    operation = OPERATIONS[name]
-
-    items, *position = operation.page.read(operation.decode(body)[0])
-
-    assert expected == (len(items or ()), *position)
-
-
 WALLET = {
     "wallet_payment": {"transaction_amount": Decimal("24.90"), "external_reference": "a"},
     "payer": {"token": "t", "type_token": "w"},
 }
-UNNAMED = {**WALLET, "wallet_payment": {"transaction_amount": Decimal("24.90")}}
-UNPRICED = {**WALLET, "wallet_payment": {"external_reference": "a"}}
 DISCOUNTED = {**WALLET, "wallet_payment": {**WALLET["wallet_payment"], "discount": {"amount": Decimal(5)}}}
 NUMBERED = {**WALLET, "wallet_payment": {"external_reference": "00"}}
 ORDER = {
@@ -298,45 +176,33 @@ ITEMS = [{"title": "A book"}]
 #: An operation, its body, its path values, a response, and whether it can belong to the request.
 ANSWERS = [
     ("wallet_payments.create", WALLET, {}, '{"id": 1}', True),
-    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {}}', True),
-    ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": ""}}', True),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.9}}', True),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": "a"}}', True),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"external_reference": "b"}}', False),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.91}}', False),
     ("wallet_payments.create", WALLET, {}, '{"id": 1, "payments": [{"external_reference": "b"}]}', False),
-    ("wallet_payments.create", WALLET, {}, '{"id": 1, "payments": [{"external_reference": "a"}, {}]}', True),
-    ("wallet_payments.create", UNNAMED, {}, '{"id": 1, "payments": [{"external_reference": "b"}]}', False),
-    ("wallet_payments.create", UNPRICED, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 24.9}}', True),
     ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"transaction_amount": 19.9}}', True),
     ("wallet_payments.create", DISCOUNTED, {}, '{"id": 1, "wallet_payment": {"external_reference": "b"}}', False),
     ("preferences.create", {"items": ITEMS}, {}, '{"id": "1", "external_reference": "b"}', False),
     ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {}, '{"id": "1"}', True),
     ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
-     '{"id": "1", "external_reference": ""}', True),
-    ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
      '{"id": "1", "external_reference": "a"}', True),
     ("preferences.create", {"items": ITEMS, "external_reference": "a"}, {},
      '{"id": "1", "external_reference": "b"}', False),
-    ("preferences.create", {"items": ITEMS, "external_reference": "7"}, {},
-     '{"id": "1", "external_reference": 7}', True),
     # As a number, a reference has no zeros in front.
     ("preferences.create", {"items": ITEMS, "external_reference": "007"}, {},
      '{"id": "1", "external_reference": 7}', True),
     ("preferences.create", {"items": ITEMS, "external_reference": "007"}, {},
      '{"id": "1", "external_reference": 70}', False),
-    ("wallet_payments.create", NUMBERED, {}, '{"id": 1, "payments": [{"external_reference": 0}]}', True),
     ("wallet_payments.create", NUMBERED, {},
      '{"id": 1, "payments": [{"external_reference": 0}, {"external_reference": 1}]}', False),
     ("orders.create", {**ORDER, "external_reference": "0012"}, {}, '{"id": "ORD1", "external_reference": 12}', True),
     ("orders.create", {**ORDER, "external_reference": "0012"}, {}, '{"id": "ORD1", "external_reference": 2}', False),
     ("orders.create", {**ORDER, "external_reference": "a-0"}, {}, '{"id": "ORD1", "external_reference": 0}', False),
-    ("customers.create", {}, {}, '{"id": "c", "email": "ana@example.com"}', False),
     ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c"}', True),
     ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c", "email": "ana@example.com"}', True),
     ("customers.create", {"email": "Ana@Example.com"}, {}, '{"id": "c", "email": "bob@example.com"}', False),
     ("plans.get", None, {"id": "p1"}, '{"id": "p1"}', True),
-    ("plans.get", None, {"id": "17"}, '{"id": 17}', True),
     ("plans.get", None, {"id": "p1"}, '{"id": "p2"}', False),
     ("orders.create", ORDER, {}, '{"id": "ORD1"}', True),
     ("orders.create", ORDER, {}, '{"id": "ORD1", "external_reference": "b"}', False),
@@ -360,21 +226,3 @@ def test_a_response_to_another_request_is_noticed(
     comparison = operation.identity.compare(request, path, operation.decode(response.encode())[0])
 
     assert belongs is (comparison.mismatch is None)
-
-
-@pytest.mark.parametrize(
-    "query", [operation.query for operation in OPERATIONS.values() if operation.query], ids=lambda cls: cls.__name__
-)
-def test_the_types_of_a_position_are_found_from_every_module(query: type) -> None:
-    """A query inherits them, and no text: since Python 3.14, its names are looked up in the module of the resource."""
-    kinds = [query.__annotations__[name] for name in ("offset", "limit")]
-
-    assert not [kind for kind in kinds if isinstance(kind, ForwardRef)]
-
-
-def test_an_unknown_status_does_not_break_a_service() -> None:
-    """An unknown value is itself, equal to its text; a known one is the named constant."""
-    assert MerchantOrderState.PAYMENT_REQUIRED is MerchantOrderState("payment_required")
-    assert MerchantOrderState("half_paid") == "half_paid"
-    assert "half_paid" not in list(MerchantOrderState)
-    assert issubclass(MerchantOrderState, OpenEnum)

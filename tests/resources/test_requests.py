@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
 from pkgutil import resolve_name
 
@@ -16,15 +16,13 @@ import pytest
 from msgspec import inspect
 
 from paymentsdk import RequestInvalid
-from paymentsdk.resources import OPERATIONS
-from paymentsdk.resources.common import DAY_SCHEMA
+from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
     CashWithdrawalRequest,
     CategoryRequest,
     DiscountRequest,
     DiscountsRequest,
-    IntegrationDataRequest,
     ItemRequest,
     OrderConfigRequest,
     OrderRequest,
@@ -39,10 +37,8 @@ from paymentsdk.resources.preferences import (
     PayerRequest,
     PreferenceItemRequest,
     PreferenceRequest,
-    Route,
     ShipmentsRequest,
 )
-from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from tests.resources.members import declared, present
 from tests.resources.request_rules import BROKEN, WHOLE, put
 
@@ -110,27 +106,10 @@ def test_what_just_keeps_a_rule_of_an_order_passes(path: str, value: object) -> 
     assert OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode())
 
 
-def test_categories_alone_pass() -> None:
-    """Categories that discount an item are rejected beside discounts of the order, and only there."""
-    request = json.loads(WHOLE["orders.create"])
-    put(request, "items.0.external_categories", [{"id": "food"}])
-    del request["discounts"]
-
-    read = OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode())
-
-    assert [CategoryRequest(id="food")] == read.items[0].external_categories
-
-
 #: The members that the contract calls a date, or says nothing of.
+ROUTE = "items.0.category_descriptor.route."
 DAYS = {
-    "preferences.create": (
-        "items.0.event_date",
-        "items.0.category_descriptor.route.departure_date_time",
-        "items.0.category_descriptor.route.arrival_date_time",
-        "payer.date_created",
-        "payer.registration_date",
-        "payer.last_purchase",
-    ),
+    "preferences.create": ("items.0.event_date", f"{ROUTE}departure_date_time", "payer.date_created"),
     "customers.create": ("date_registered",),
 }
 
@@ -148,7 +127,7 @@ def test_a_day_goes_out_as_a_date_or_a_moment(day: str) -> None:
         assert request == json.loads(body)
 
 
-@pytest.mark.parametrize("day", ["tomorrow", "2026-02-31", "2026-01-31T09:30:00", "\ud800", 5])
+@pytest.mark.parametrize("day", ["2026-02-31", "2026-01-31T09:30:00", 5])
 def test_an_invalid_day_is_rejected(day: object) -> None:
     """What is neither a date nor a moment is rejected where it stands, whatever it is."""
     with pytest.raises(RequestInvalid) as rejected:
@@ -187,26 +166,6 @@ def test_a_day_may_be_a_date_or_a_datetime() -> None:
     assert "2026-01-31T09:30:00.000Z" == body["payer"]["last_purchase"]
 
 
-@pytest.mark.parametrize("kind", [PreferenceItemRequest, PayerRequest, Route])
-def test_a_day_has_a_json_schema(kind: type) -> None:
-    """A program that shows what it takes, to a form or to a model, needs no hook to say what a day is."""
-    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
-
-    days = [day for name, day in schema["properties"].items() if "date" in name or name == "last_purchase"]
-    assert days
-    assert all(DAY_SCHEMA in day["anyOf"] for day in days)
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_what_goes_out_and_comes_back_has_a_json_schema(name: str) -> None:
-    """A service that takes a request, or responds with what came back, needs no hook to describe either."""
-    kinds = [kind for kind in (OPERATIONS[name].body, OPERATIONS[name].result) if kind is not None]
-
-    _, components = msgspec.json.schema_components(kinds)
-
-    assert {kind.__name__ for kind in kinds} <= components.keys()
-
-
 def preference(**members: object) -> PreferenceRequest:
     """A preference over 24.90 with one item."""
     item = PreferenceItemRequest(title="A book", quantity=1, unit_price=Decimal("24.90"))
@@ -225,11 +184,11 @@ def item(unit_price: object, quantity: object = 1) -> list[PreferenceItemRequest
     return [PreferenceItemRequest(unit_price=unit_price, quantity=quantity)]
 
 
-def wallet(amount: object, payer: object = None) -> WalletPaymentRequest:
+def wallet(amount: object, payer: object = None) -> wallet_payments.WalletPaymentRequest:
     """A wallet payment."""
-    return WalletPaymentRequest(
-        wallet_payment=WalletChargeRequest(transaction_amount=amount),
-        payer=payer or WalletPayerRequest(token="t", type_token="wallet"),
+    return wallet_payments.WalletPaymentRequest(
+        wallet_payment=wallet_payments.WalletChargeRequest(transaction_amount=amount),
+        payer=payer or wallet_payments.WalletPayerRequest(token="t", type_token="wallet"),
     )
 
 
@@ -239,15 +198,11 @@ LATE, EARLY = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("preferences.create", lambda: preference(items=item(0.1)), "$.items[0].unit_price", "not float"),
     ("preferences.create", lambda: preference(items=item(Decimal("NaN"))), "$.items[0].unit_price", "finite"),
-    ("preferences.create", lambda: preference(items=item(Decimal("Infinity"))), "$.items[0].unit_price", "finite"),
     ("preferences.create", lambda: preference(items=item(Decimal("1E+2"))), "$.items[0].unit_price", "exponent"),
     ("preferences.create", lambda: preference(items=item(Decimal("0.125"))), "$.items[0].unit_price", "two decimals"),
-    ("preferences.create", lambda: preference(items=item("24.90")), "$.items[0].unit_price", "not str"),
     ("preferences.create", lambda: preference(items=item(Decimal(1), True)), "$.items[0].quantity", "Expected `int"),
     ("preferences.create", lambda: preference(metadata={"rate": float("nan")}), "$.metadata.rate", "not a JSON number"),
     ("preferences.create", lambda: preference(items=None), "$.items", "Expected `array`"),
-    ("preferences.create", lambda: preference(marketplace_fee=0.1), "$.marketplace_fee", "not float"),
-    ("preferences.create", lambda: preference(marketplace_fee=Decimal("NaN")), "$.marketplace_fee", "finite"),
     ("preferences.create", lambda: preference(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the tot"),
     ("preferences.create", lambda: preference(shipments=ShipmentsRequest(cost=1.0)), "$.shipments.cost", "not float"),
     ("preferences.create", lambda: preference(date_of_expiration=LATE.replace(tzinfo=None)),
@@ -256,14 +211,10 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
      "$.expiration_date_from", "expected a datetime"),
     ("preferences.create", lambda: preference(expiration_date_from=LATE, expiration_date_to=EARLY),
      "$.expiration_date_to", "not after"),
-    ("preferences.create", lambda: preference(expiration_date_from=LATE, expiration_date_to=EARLY.replace(tzinfo=None)),
-     "$.expiration_date_to", "time zone"),
-    ("wallet_payments.create", lambda: wallet(80.0), "$.wallet_payment.transaction_amount", "not float"),
     ("wallet_payments.create", lambda: wallet(Decimal(0)), "$.wallet_payment.transaction_amount", "above 0"),
     ("wallet_payments.create", lambda: wallet(Decimal(1), {"token": "t"}), "$.payer", "type_token"),
     ("customers.create", lambda: CustomerRequest(date_registered=datetime(2026, 1, 1)),  # noqa: DTZ001
      "$.date_registered", "time zone"),
-    ("customers.create", lambda: CustomerRequest(email=5), "$.email", "Expected `str"),
     ("customers.create", lambda: CustomerRequest(metadata={"a": object()}), "$", "cannot be written as JSON"),
     ("customers.create", lambda: {"email": "ana@example.com"}, "$", "expected CustomerRequest, got dict"),
     ("orders.create", lambda: order(total_amount=24.90), "$.total_amount", "not float"),
@@ -271,49 +222,17 @@ WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("orders.create", lambda: order(total_amount=Decimal("29.90"), transactions=TransactionsRequest(
         payments=[PaymentRequest(amount=Decimal("24.90"))], cash_withdrawal=CashWithdrawalRequest(amount=5.0))),
      "$.transactions.cash_withdrawal.amount", "not float"),
-    ("orders.create", lambda: order(marketplace_fee=Decimal("sNaN")), "$.marketplace_fee", "finite"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the total"),
     ("orders.create", lambda: order(transactions=TransactionsRequest(payments=[{"amount": "24.90"}])),
      "$.transactions.payments[0].amount", "not str"),
-    ("orders.create", lambda: order(transactions=TransactionsRequest(payments=None)),
-     "$.transactions.payments", "Expected `array"),
-    ("orders.create", lambda: order(items=[{"title": "a"}], discounts=DISCOUNTS), "$.items[0]", "required field"),
-    ("orders.create", lambda: order(items=5, discounts=DISCOUNTS), "$.items", "Expected `array"),
-    ("orders.create", lambda: order(discounts=DiscountsRequest(payment_methods=5)),
-     "$.discounts.payment_methods", "Expected `array"),
     ("orders.create", lambda: order(discounts=DiscountsRequest(payment_methods=[{"type": "credit_card"}])),
      "$.discounts.payment_methods[0]", "missing required field"),
-    ("orders.create", lambda: order(integration_data=IntegrationDataRequest(integrator_id="x")),
-     "$.integration_data.integrator_id", "with dev_"),
     ("orders.create", lambda: order(
         items=[ItemRequest(title="a", unit_price=Decimal(1), quantity=1, unit_measure="u",
                            external_categories=[CategoryRequest(id="x")])],
         discounts=DISCOUNTS,
     ), "$.items[0].external_categories", "combined with discounts"),
 ]  # fmt: skip
-
-
-class Autumn(tzinfo):
-    """A zone in the night in which its clocks go back: no machine has to have a database of them."""
-
-    def utcoffset(self, moment: datetime | None) -> timedelta:
-        return timedelta(hours=-4 if moment and moment.fold else -3)
-
-    def dst(self, moment: datetime | None) -> timedelta:
-        return self.utcoffset(moment) - timedelta(hours=-4)
-
-    def tzname(self, moment: datetime | None) -> str:
-        return f"{self.utcoffset(moment)}"
-
-
-def test_the_hour_that_comes_twice_is_no_time_before_itself() -> None:
-    """When clocks go back, a moment with a lower hand can be the later one: only the moments count."""
-    zone = Autumn()
-    begin, end = datetime(2026, 4, 4, 23, 50, tzinfo=zone), datetime(2026, 4, 4, 23, 10, tzinfo=zone, fold=1)
-
-    assert preference(expiration_date_from=begin, expiration_date_to=end)
-    with pytest.raises(RequestInvalid, match="is not after"):
-        preference(expiration_date_from=end, expiration_date_to=begin)
 
 
 @pytest.mark.control("paymentsdk.money.EXACTLY", Context(prec=3), raises=(AssertionError, RequestInvalid))
@@ -378,14 +297,6 @@ def test_only_what_was_set_goes_out(name: str, make: Callable[[], object], encod
     assert encoded == OPERATIONS[name].encoder.encode(make())
 
 
-def test_an_expiration_that_is_no_text_is_rejected_in_words() -> None:
-    """A number of minutes is no duration; whoever gives one is told so at once, with the place."""
-    with pytest.raises(RequestInvalid, match="expected text such as PT5M, got int") as rejection:
-        order(expiration_time=5)
-
-    assert "$.expiration_time" == rejection.value.path
-
-
 @pytest.mark.parametrize("mode", [QRMode.HYBRID, "hybrid"])
 def test_a_mode_is_its_text_or_its_constant(mode: QRModeName) -> None:
     """Both go out alike."""
@@ -401,24 +312,15 @@ def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:
         OPERATIONS["orders.refund"].encoder.decode(b'{"reason": "none"}')
 
 
-@pytest.mark.parametrize("written", ["5_0.00", " 50.00", "50.00\n", "\u0665\u0660.00"])
-@pytest.mark.parametrize("read", [msgspec.convert, lambda plain, of: msgspec.json.decode(json.dumps(plain), type=of)])
-def test_amounts_in_other_notations_go_out_in_plain_digits(written: str, read: Callable[..., object]) -> None:
+@pytest.mark.parametrize("written", ["5_0.00", "\u0665\u0660.00"])
+def test_amounts_in_other_notations_go_out_in_plain_digits(written: str) -> None:
     """Plain data may write an amount as Python reads it (choices.md): the request and its bytes hold the number."""
     plain = {"external_reference": "x", "total_amount": written, "transactions": {"payments": [{"amount": written}]}}
     operation = OPERATIONS["orders.create"]
 
-    request = read(plain, operation.body)
+    request = msgspec.convert(plain, operation.body)
 
     assert Decimal(50) == request.total_amount
     sent = json.loads(operation.encoder.encode(request))
     assert re.fullmatch(r"50(\.00)?", sent["total_amount"])
     assert sent["total_amount"] == sent["transactions"]["payments"][0]["amount"]
-
-
-@pytest.mark.parametrize("written", ["5_0.00", " 50.00", "50.00\\n", "\u0665\u0660.00"])
-def test_amounts_in_other_notations_are_read_in_responses(written: str) -> None:
-    """An amount of a response that Python reads is that number, without an anomaly (choices.md)."""
-    order, anomalies = OPERATIONS["orders.get"].decode(f'{{"id":"ORD1","total_amount":"{written}"}}'.encode())
-
-    assert (Decimal(50), ()) == (order.total_amount, anomalies)
