@@ -1,8 +1,7 @@
 """Kills itself at every moment of an order's life, and looks what is left; run by test_crash.py.
 
-For each moment: a child makes, pays and refunds an order, with the same keys every time, and is killed there. Then the
-whole is done again on the same file, as a client does who got no response. The moments are the statements, before each
-of which comes SIGKILL; or the commits, in the middle of whose writes the system ends a process that writes too much.
+Before each of its statements a child is killed that makes, pays and refunds an order, with the same keys every time.
+Then the whole is done again on the same file, as a client does who got no response.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import shutil
 import signal
 import sqlite3
@@ -70,22 +68,7 @@ def open_platform(path: Path, options: Collection[str] = ()) -> Platform:
     platform.bind("http://sandbox")
     if "--without-transactions" in options:  # Every statement is committed by itself.
         platform.store.transaction = lambda **_: nullcontext()
-    if "--without-journal" in options:  # A commit writes into the database itself.
-        platform.store._connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
     return platform
-
-
-def die_amid_a_commit(path: Path, at: int) -> None:
-    """Have the system end this process as soon as it writes beyond a part of the file, whose number is *at*.
-
-    With a write-ahead log each commit is behind the last one; one half of a page after the other, each is cut. Without,
-    it is the database, in which a commit writes page by page.
-    """
-    log = Path(f"{path}-wal")
-    begun, step = (log.stat().st_size, 3 * 4096 // 2) if log.exists() else (0, 4096)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (begun + at * step,) * 2)
 
 
 def wrong(path: Path) -> list[str]:
@@ -123,10 +106,7 @@ def main(directory: Path, options: Collection[str]) -> None:
         child = os.fork()
         if child == 0:
             platform = open_platform(path, options)
-            if "--amid-commits" in options:
-                die_amid_a_commit(path, at)
-            else:
-                platform.store._connection = Killer(platform.store._connection, at)
+            platform.store._connection = Killer(platform.store._connection, at)
             live(platform)
             os._exit(0)
         finished = os.waitpid(child, 0)[1] == 0

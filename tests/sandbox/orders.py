@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from paymentsdk.resources.orders import Order
+
+
+def members(value: object, names: str) -> tuple:
+    """Return the members of *value* with these *names*, in their order; `a.b` is the `b` of its `a`."""
+    return attrgetter(*names.split())(value)
 
 
 def payment(order: Order):

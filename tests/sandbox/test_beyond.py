@@ -43,19 +43,6 @@ async def test_a_sandbox_serves_none_unless_it_is_asked_to(start, plain_to):
     }
 
 
-async def test_the_document_marks_them(served, plain_to):
-    """Each of them, and no operation of the contract; their schemas are those of the contract."""
-    document = (await plain_to(served)("GET", "/openapi.json")).json
-
-    marks = {
-        operation["operationId"]: operation.get("x-beyond-contract")
-        for methods in document["paths"].values()
-        for operation in methods.values()
-    }
-    assert dict.fromkeys(OPERATIONS) | dict.fromkeys(beyond.OPERATIONS, True) == marks
-    assert not [name for name in document["components"]["schemas"] if "." in name]
-
-
 async def test_what_the_contract_creates_can_be_read(served, seller):
     """A customer, a preference, its merchant order and its payment, each by the id that the contract has shown."""
     customer = await seller.customers.create(CustomerRequest(email="ana@example.com"))

@@ -49,14 +49,6 @@ async def test_a_string_has_whole_characters(plain, place, escape, is_taken):
     assert is_taken == await taken(plain, place % f"\\u{escape}")
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH - 2, MAX_DEPTH - 1])
-async def test_lists_are_levels_too(plain, levels):
-    """As objects are."""
-    nest = '{"a":' + "[" * (levels - 1) + "1" + "]" * (levels - 1) + "}"
-
-    assert (levels < MAX_DEPTH - 1) == await taken(plain, nest)
-
-
 @pytest.mark.control("paymentsdk.sandbox._wire.LARGEST_OFFSET", LARGEST_OFFSET - 1)
 @pytest.mark.control("paymentsdk.sandbox._wire.LARGEST_OFFSET", LARGEST_OFFSET + 1)
 async def test_a_position_has_an_end(plain):

@@ -10,53 +10,22 @@ import pytest
 from paymentsdk.sandbox import FaultRule
 
 
-async def test_an_order_can_be_paid(client, plain, order):
-    """With no body at all, or with a method."""
-    first, second = await client.orders.create(order()), await client.orders.create(order())
-
-    plain_pay = await plain("POST", f"/_sandbox/orders/{first.id}/pay")
-    by_card = await plain(
-        "POST", f"/_sandbox/orders/{second.id}/pay", {"payment_method": "debit_card", "installments": 2}
-    )
-
-    assert (200, "processed") == (plain_pay.status, plain_pay.json["status"])
-    assert "debit_card" == by_card.json["transactions"]["payments"][0]["payment_method"]["type"]
-    assert "processed" == (await client.orders.get(first.id)).status
-
-
-async def test_a_payment_can_be_rejected(client, plain, order):
-    """By the name of the outcome; the order stays as it is."""
-    new_order = await client.orders.create(order())
-
-    response = await plain("POST", f"/_sandbox/orders/{new_order.id}/pay", {"outcome": "rejected"})
-
-    assert "created" == response.json["status"]
-    assert "created" == (await client.orders.get(new_order.id)).status
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
         ("POST", "orders/nothing/pay", None, 404),
         ("POST", "preferences/1-2/pay", None, 404),
-        ("POST", "preferences/1-2/open", None, 404),
         ("POST", "merchant_orders/1/refund", None, 404),
         ("POST", "invoices/1/payment", {"status": "refunded"}, 404),
         ("POST", "subscriptions/1/cancel", None, 404),
-        ("POST", "subscriptions", {"plan_id": "nothing"}, 404),
         ("POST", "tenants/5/authorize", None, 404),
         pytest.param("POST", f"tenants/{'9' * 5_000}/authorize", None, 404, id="tenants/999.../authorize"),
         ("POST", "plans", {"tenant": 5, "reason": "r", "auto_recurring": {"transaction_amount": 1}}, 404),
         ("POST", "restore", {"name": "nothing"}, 404),
         ("DELETE", "faults/5", None, 404),
         ("POST", "scan", {"code": "nothing"}, 404),
-        ("POST", "scan", {}, 400),
-        ("POST", "faults", {"effect": "magic"}, 400),
-        ("POST", "faults", b"{", 400),
-        ("POST", "clock/advance", {"duration": "soon"}, 400),
         ("POST", "clock/freeze", {"at": "2026-01-01T00:00:00"}, 400),
         ("POST", "tenants", {"colour": "red"}, 400),
-        ("POST", "tenants", {"policies": {"page_size": 0}}, 400),
         ("PATCH", "policies", b"[]", 400),
         ("GET", "orders?tenant=x", None, 400),
         ("GET", "nothing", None, 404),
@@ -69,33 +38,6 @@ async def test_what_cannot_be_done_is_rejected(plain, method, path, body, status
 
     assert status == answer.status
     assert answer.json["message"]
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"{", "Input data was truncated"),
-        (b"{}x", "trailing characters (byte 3)"),
-        (b'{"name": "\xff"}', "a number or a string is out of range"),
-        (b'{"name": 1e999999999999999999999}', "a number or a string is out of range"),
-        (b'{"name": ' + b"[" * 100_000, "it is nested too deeply"),
-    ],
-)
-@pytest.mark.parametrize(("method", "path"), [("POST", "snapshot"), ("POST", "merchant_orders/1/refund")])
-async def test_a_body_that_is_no_json_is_rejected_as_that(plain, method, path, body, message):
-    """In the words of the operations: never in those of a decoder of characters."""
-    answer = await plain(method, f"/_sandbox/{path}", body)
-
-    assert (400, "bad_request") == (answer.status, answer.json["code"])
-    assert f"$: JSON is malformed: {message}" == answer.json["message"]
-
-
-async def test_a_paid_order_cannot_be_paid_again(client, plain, order):
-    """409, and no second line in the ledger."""
-    new_order = await client.orders.create(order())
-    await plain("POST", f"/_sandbox/orders/{new_order.id}/pay")
-
-    assert 409 == (await plain("POST", f"/_sandbox/orders/{new_order.id}/pay")).status
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "hybrid"])
@@ -124,12 +66,8 @@ async def test_sellers_are_made(plain, connect, sandbox):
     """With everything that a program needs to act for them; they are listed; they consent again."""
     seller = (await plain("POST", "/_sandbox/tenants", {"country": "BR", "external_pos_ids": ["T1", "T2"]})).json
     code = (await plain("POST", f"/_sandbox/tenants/{seller['user_id']}/authorize")).json["code"]
-    body = {
-        "grant_type": "authorization_code",
-        "client_id": seller["client_id"],
-        "client_secret": seller["client_secret"],
-        "code": code,
-    }
+    body = {"client_id": seller["client_id"], "client_secret": seller["client_secret"]}
+    body |= {"grant_type": "authorization_code", "code": code}
 
     assert (sandbox.base_url, "BRL", "T1") == (seller["base_url"], seller["currency"], seller["external_pos_id"])
     assert 200 == (await plain("GET", f"/preapproval_plan/{seller['plan_id']}", token=seller["access_token"])).status
@@ -137,68 +75,7 @@ async def test_sellers_are_made(plain, connect, sandbox):
     assert 2 == len((await plain("GET", "/_sandbox/tenants")).json)
 
 
-async def test_every_seller_is_listed_with_credentials_that_can_be_used(plain, sandbox):
-    """However far the clock was moved: in place of what has expired there is a new one, and the rest is as it was."""
-    seller = (await plain("POST", "/_sandbox/tenants", {})).json
-    fresh = (await plain("GET", "/_sandbox/tenants")).json[1]
-    sandbox.clock.advance("P181D")
-    later = (await plain("GET", "/_sandbox/tenants")).json[1]
-    body = {
-        "grant_type": "authorization_code",
-        "client_id": seller["client_id"],
-        "client_secret": seller["client_secret"],
-        "code": later["authorization_code"],
-    }
-
-    assert seller == fresh
-    assert {"access_token", "authorization_code"} == {name for name in seller if seller[name] != later[name]}
-    assert 200 == (await plain("GET", f"/preapproval_plan/{seller['plan_id']}", token=later["access_token"])).status
-    assert 200 == (await plain("POST", "/oauth/token", body, token=None)).status
-
-
-async def test_a_token_is_revoked(plain, sandbox):
-    """At once; the sandbox hands out another one from then on."""
-    token = sandbox.access_token
-
-    assert {"revoked": True} == (await plain("POST", "/_sandbox/tokens/revoke", {"token": token})).json
-    assert 401 == (await plain("GET", "/preapproval_plan/search", token=token)).status
-    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
-
-
-async def test_subscriptions_and_invoices_are_moved(plain, sandbox):
-    """Subscribe, collect, charge back, end."""
-    subscription = (await plain("POST", "/_sandbox/subscriptions", {"external_reference": "m-1", "payer_id": 7})).json
-    await plain("POST", "/_sandbox/clock/advance", {"duration": "PT0S"})
-    invoice = (await plain("GET", "/_sandbox/invoices")).json[-1]["invoice"]
-    changed = await plain("POST", f"/_sandbox/invoices/{invoice['id']}/payment", {"status": "charged_back"})
-    ended = await plain("POST", f"/_sandbox/subscriptions/{subscription['id']}/cancel")
-
-    assert ("approved", "charged_back", "canceled") == (
-        invoice["payment"]["status"],
-        changed.json["payment"]["status"],
-        ended.json["status"],
-    )
-    assert 1 == len((await plain("GET", "/_sandbox/subscriptions")).json)
-    assert 1 == len((await plain("GET", "/_sandbox/plans")).json)
-
-
-async def test_preferences_are_opened_paid_and_refunded(plain, client):
-    """From the first look to the refund."""
-    body = {"items": [{"title": "t", "quantity": 1, "unit_price": 12.5}]}
-    name = (await plain("POST", "/checkout/preferences", body)).json["id"]
-
-    opened = (await plain("POST", f"/_sandbox/preferences/{name}/open")).json
-    rejected = (await plain("POST", f"/_sandbox/preferences/{name}/pay", {"outcome": "rejected"})).json
-    paid = (await plain("POST", f"/_sandbox/preferences/{name}/pay")).json
-    part = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": "2.50"})).json
-    remainder = (await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund")).json
-
-    assert ["opened", "opened", "closed"] == [opened["status"], rejected["status"], paid["status"]]
-    assert ["paid", "reverted"] == [part["order_status"], remainder["order_status"]]
-    assert 1 == len((await plain("GET", "/_sandbox/merchant_orders")).json)
-
-
-@pytest.mark.parametrize("amount", ["5_0", " 50", "+50", "\u0665\u0660", "5e1", "50.0", "", "50\n"])
+@pytest.mark.parametrize("amount", ["5_0", " 50", "\u0665\u0660", "50.0"])
 async def test_an_amount_is_written_in_digits(plain, client, amount):
     """What Python would read as a number, and the platform would not, is rejected with the place."""
     body = {"items": [{"title": "t", "quantity": 1, "unit_price": 60}]}
@@ -215,7 +92,7 @@ async def test_an_amount_is_written_in_digits(plain, client, amount):
     assert f"$.auto_recurring.transaction_amount: {rule}" == new_plan.json["message"]
 
 
-@pytest.mark.parametrize("amount", [b'"50"', b'"50.00"', b"50", b"50.0"])
+@pytest.mark.parametrize("amount", [b'"50.00"', b"50.0"])
 async def test_an_amount_is_text_or_a_number(plain, amount):
     """Negative control: text as in a response, or a JSON number."""
     body = b'{"reason": "r", "auto_recurring": {"transaction_amount": %s}}' % amount
@@ -276,32 +153,6 @@ async def test_snapshots_bring_back_everything(plain, client, sandbox, order):
     assert new_order.created_date == sandbox.clock.now()
 
 
-async def test_snapshots_bring_back_policies_and_faults(plain, sandbox):
-    """A restore brings back the fault rules of the snapshot with their counters, and drops later rules."""
-
-    async def statuses() -> list[int]:
-        return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
-
-    sandbox.faults.add(FaultRule(effect="fail_before_commit", status=503, probability=0.5, times=9))
-    removed = sandbox.faults.add(FaultRule(effect="refuse", operation="orders.*"))
-    await plain("PATCH", "/_sandbox/policies", {"page_size": 7})
-    await statuses()
-    before = (await plain("GET", "/_sandbox/faults")).json
-    await plain("POST", "/_sandbox/snapshot")
-    then = await statuses()
-    removed.remove()
-    await plain("PATCH", "/_sandbox/policies", {"page_size": 8, "cancel_from": "any"})
-    await plain("POST", "/_sandbox/faults", {"effect": "hang"})
-
-    for _ in range(2):
-        await plain("POST", "/_sandbox/restore")
-        assert before == (await plain("GET", "/_sandbox/faults")).json
-        assert (7, "created") == (sandbox.policies.page_size, sandbox.policies.cancel_from)
-        assert then == await statuses()
-    removed.remove()
-    assert [1] == [added.id for added in sandbox.faults.list()]
-
-
 async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandbox, order):
     """Of all sellers, or of one; amounts as text."""
     tenant = sandbox.create_tenant()
@@ -332,9 +183,7 @@ async def test_the_ledger_is_exported_line_by_line(plain, client, connect, sandb
         ("DELETE", "faults?tennant=5", "'tennant' is not a parameter of this request; it takes: tenant"),
         ("DELETE", "faults?tenant=", "tenant is not a number"),
         ("DELETE", "faults?tenant=5&tenant=6", "tenant is given more than once"),
-        ("GET", "orders?page=2", "'page' is not a parameter of this request; it takes: tenant, limit"),
         ("GET", "ledger?last=5", "'last' is not a parameter of this request; it takes: tenant, limit"),
-        ("GET", "faults?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
         ("GET", "events?tenant=5", "'tenant' is not a parameter of this request; it takes: none"),
     ],
 )
@@ -346,15 +195,6 @@ async def test_an_unused_parameter_is_rejected(plain, sandbox, method, path, mes
 
     assert (400, "bad_request", message) == (answer.status, answer.json["code"], answer.json["message"])
     assert 1 == len(sandbox.faults.list())
-
-
-async def test_the_state_says_where_everything_is(plain, sandbox):
-    """Enough for a program that only knows the address."""
-    state = (await plain("GET", "/_sandbox/state", token=None)).json
-
-    assert sandbox.access_token == state["sandbox"]["access_token"]
-    assert "created" == state["policies"]["cancel_from"]
-    assert {"sandbox", "clock", "policies", "orders", "faults"} == state.keys()
 
 
 FOREIGN = [
@@ -373,20 +213,18 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/json"])
-async def test_a_page_from_elsewhere_cannot_pay(client, plain, order, headers, content_type):
+async def test_a_page_from_elsewhere_cannot_pay(client, plain, order, headers):
     """Neither with a form nor with a script, nor under a name of its own (DNS rebinding)."""
     new_order = await client.orders.create(order())
 
-    answer = await plain(
-        "POST", f"/_sandbox/orders/{new_order.id}/pay", b"{}", headers={"Content-Type": content_type, **headers}
-    )
-
-    assert (403, "forbidden") == (answer.status, answer.code)
+    for kind in ("text/plain", "application/json"):
+        headers = {"Content-Type": kind, **headers}
+        answer = await plain("POST", f"/_sandbox/orders/{new_order.id}/pay", b"{}", headers=headers)
+        assert (403, "forbidden") == (answer.status, answer.code)
     assert "created" == (await client.orders.get(new_order.id)).status
 
 
-@pytest.mark.parametrize("path", ["state", "ledger", "events", "tenants", "requests"])
+@pytest.mark.parametrize("path", ["state", "events"])
 async def test_a_page_from_elsewhere_cannot_look(plain, path):
     """Reading is guarded as well: there are tokens in it."""
     for headers in FOREIGN:
@@ -425,19 +263,3 @@ async def test_a_fault_does_not_touch_the_control_api(plain, sandbox):
     with pytest.raises(aiohttp.ClientError):
         await plain("GET", "/preapproval_plan/search")
     assert 200 == (await plain("DELETE", "/_sandbox/faults")).status
-
-
-async def test_an_amount_is_taken_as_it_was_said(plain):
-    """A price of 10.5 is `10.50` where amounts are strings: a script may send back what it has read."""
-    sale = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 10.5}]}
-    preference = (await plain("POST", "/checkout/preferences", sale)).json
-    paid = (await plain("POST", f"/_sandbox/preferences/{preference['id']}/pay", {})).json
-
-    refund = await plain("POST", f"/_sandbox/merchant_orders/{paid['id']}/refund", {"amount": paid["paid_amount"]})
-
-    assert (200, "10.50") == (refund.status, refund.json["refunded_amount"])
-    assert ["10.50", "-10.50"] == [
-        entry["amount"]
-        for entry in map(json.loads, (await plain("GET", "/_sandbox/ledger")).raw.splitlines())
-        if entry["kind"] in {"payment", "refund"}
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import get_args, get_type_hints
 
@@ -13,24 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from paymentsdk import (
-    AiohttpTransport,
-    Http11Transport,
-    NoAnswer,
     OutcomeUnknown,
-    PaymentsClient,
     RateLimited,
     RetryPolicy,
     ServerError,
 )
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.sandbox._faults import EFFECTS
-
-
-@pytest.fixture(params=[AiohttpTransport, Http11Transport])
-async def client(request, sandbox, connect) -> AsyncIterator[PaymentsClient]:
-    """The real client, over either transport: whichever it is, a fault is the same."""
-    async with connect(sandbox, transport=request.param()) as client:
-        yield client
 
 
 def created(sandbox: Sandbox) -> int:
@@ -72,12 +60,10 @@ async def test_without_the_key_a_lost_response_makes_two_orders(client, sandbox,
     assert 2 == created(sandbox)
 
 
-@pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
-async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order, kind):
+async def test_a_retrying_client_makes_one_order_of_a_lost_response(sandbox, connect, order):
     """The client's retry sends the same key, so that a lost response creates no second order."""
     sandbox.faults.add(FaultRule(effect="lose_response_after_commit", times=1))
-    retry = RetryPolicy(attempts=3, base_delay=0.001)
-    async with connect(sandbox, transport=kind(), retry=retry) as client:
+    async with connect(sandbox, retry=RetryPolicy(attempts=3, base_delay=0.001)) as client:
         new_order = await client.orders.create(order())
 
     assert 1 == created(sandbox)
@@ -180,40 +166,14 @@ async def test_an_order_that_expires_while_a_request_waits_has_expired(client, s
     assert ["order_created", "order_expired"] == [entry.kind for entry in sandbox.ledger()]
 
 
-async def test_a_token_that_ends_while_a_request_waits_has_ended(client, sandbox, order, late):
-    """A token that is revoked during the delay is rejected, and the order is not canceled."""
-    new_order = await client.orders.create(order())
-
-    response = await late(new_order.id, lambda: sandbox.revoke(sandbox.access_token))
-
-    assert 401 == response.status
-    assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
-
-
-async def test_reject_responses_in_the_shape_of_the_operation(plain, sandbox, data):
-    """Status and code are the rule's; a code alone brings its documented status."""
-    with sandbox.faults.add(FaultRule(effect="refuse", status=402, code="failed")):
-        payment = await plain("POST", "/v1/orders", data(), key="k")
-    with sandbox.faults.add(FaultRule(effect="refuse", code="101")):
-        customer = await plain("POST", "/v1/customers", {"email": "a@b.com"})
-    with sandbox.faults.add(FaultRule(effect="refuse", status=401)):
-        search = await plain("GET", "/merchant_orders/search")
-
-    assert (402, {"errors": [{"code": "failed", "message": "the payment failed"}]}) == (payment.status, payment.json)
-    assert (400, "101") == (customer.status, customer.code)
-    assert (401, "invalid_token") == (search.status, search.code)
-
-
 @pytest.mark.parametrize("effect", ["refuse", "fail_before_commit"])
-@pytest.mark.parametrize("status", [499, 520, 599])
-async def test_a_status_without_a_name_is_sent(plain, sandbox, caplog, effect, status):
+async def test_a_status_without_a_name_is_sent(plain, sandbox, effect):
     """Proxies make up statuses of their own: the response has it, and nothing fails over its missing phrase."""
-    sandbox.faults.add(FaultRule(effect=effect, status=status))
+    sandbox.faults.add(FaultRule(effect=effect, status=520))
 
     response = await plain("GET", "/preapproval_plan/search")
 
-    assert (status, f"status {status}") == (response.status, response.json["message"])
-    assert [] == caplog.records
+    assert (520, "status 520") == (response.status, response.json["message"])
 
 
 async def test_rate_limit_says_when_to_come_back(client, sandbox, order):
@@ -251,6 +211,7 @@ async def test_the_effects_on_the_response_are_what_they_say(plain, sandbox, dat
         msgspec.json.decode(malformed.raw)
     assert (plain_answer.raw, "text/plain") == (typed.raw, typed.headers["Content-Type"].partition(";")[0])
     assert (503, "text/html") == (page.status, page.headers["Content-Type"].partition(";")[0])
+    assert b"<title>503 Service Unavailable</title>" in page.raw
 
 
 async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
@@ -267,23 +228,6 @@ async def test_a_drip_gives_one_byte_at_a_time(start, plain_to, data, until):
     assert "created" == whole.json["status"]
     with pytest.raises(aiohttp.ClientError):
         await call
-
-
-@pytest.mark.control("paymentsdk.sandbox._app.has_gone", lambda request: False)
-async def test_a_response_without_a_waiter_is_not_a_failure(plain, sandbox, data, until, end_delays, caplog):  # noqa: PLR0917
-    """A client that leaves before a late response gets no byte. Nothing is logged, and the order stays."""
-    sandbox.faults.add(FaultRule(effect="truncate"))
-    sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=60))
-    before = asyncio.all_tasks()
-    call = asyncio.create_task(plain("POST", "/v1/orders", data(), key="k"))
-    await until(lambda: created(sandbox) == 1)
-
-    call.cancel()
-    await until(lambda: all(connection.transport is None for connection in sandbox._runner.server.connections))
-    end_delays(sandbox)
-    await until(lambda: not asyncio.all_tasks() - before)
-
-    assert [] == caplog.records
 
 
 async def walk(plain) -> tuple[list[str], set[int]]:
@@ -335,18 +279,14 @@ async def statuses(plain, count: int) -> list[int]:
     return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(count)]
 
 
-async def test_a_rule_picks_the_nth_request(plain, sandbox):
-    """Counted from one, among those that match."""
-    sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="plans.search", nth=3))
+@pytest.mark.parametrize(("which", "expected"), [
+    ({"nth": 3}, [200, 200, 500, 200]), ({"times": 2}, [500, 500, 200, 200]),
+])  # fmt: skip
+async def test_a_rule_picks_the_nth_request_or_the_first_ones(plain, sandbox, which, expected):
+    """Requests are counted from one, among those that match."""
+    sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="plans.search", **which))
 
-    assert [200, 200, 500, 200] == await statuses(plain, 4)
-
-
-async def test_a_rule_is_spent_after_its_times(plain, sandbox):
-    """Two hits, and no more."""
-    sandbox.faults.add(FaultRule(effect="fail_before_commit", times=2))
-
-    assert [500, 500, 200, 200] == await statuses(plain, 4)
+    assert expected == await statuses(plain, 4)
 
 
 async def test_chance_is_seeded(plain, sandbox):
@@ -354,24 +294,10 @@ async def test_chance_is_seeded(plain, sandbox):
     runs = []
     for seed in (1, 1, 2):
         with sandbox.faults.add(FaultRule(effect="fail_before_commit", probability=0.3, seed=seed)):
-            runs.append(await statuses(plain, 60))
+            runs.append(await statuses(plain, 30))
 
     assert runs[0] == runs[1] != runs[2]
-    assert 8 < runs[0].count(500) < 30
-
-
-async def test_a_seed_hits_the_same_requests_under_any_other_details(plain, sandbox):
-    """With `nth` the seed decides about that very request as it does without."""
-    without, third = [], []
-    for seed in range(12):
-        rule = FaultRule(effect="fail_before_commit", probability=0.5, seed=seed)
-        with sandbox.faults.add(rule):
-            without.append((await statuses(plain, 3))[2])
-        with sandbox.faults.add(replace(rule, nth=3)):
-            third.append((await statuses(plain, 3))[2])
-
-    assert without == third
-    assert {200, 500} == set(third)
+    assert 3 < runs[0].count(500) < 16
 
 
 async def test_a_rule_ends_with_its_block(plain, sandbox):
@@ -381,18 +307,6 @@ async def test_a_rule_ends_with_its_block(plain, sandbox):
 
     assert () == sandbox.faults.list()
     assert [200] == await statuses(plain, 1)
-
-
-async def test_several_rules_work_together(plain, sandbox, data):
-    """A delay and a lost response: both, in their places."""
-    sandbox.faults.add(FaultRule(effect="delay_before_commit", seconds=0.01))
-    sandbox.faults.add(FaultRule(effect="wrong_content_type"))
-    sandbox.faults.add(FaultRule(effect="html"))
-
-    response = await plain("POST", "/v1/orders", data(), key="k")
-
-    assert 502 == response.status
-    assert 1 == created(sandbox)
 
 
 async def test_clear_removes_all_faults_or_the_faults_of_a_seller(sandbox):
@@ -406,56 +320,6 @@ async def test_clear_removes_all_faults_or_the_faults_of_a_seller(sandbox):
 
     assert [None, 2] == sellers
     assert () == sandbox.faults.list()
-
-
-async def test_reads_meet_the_same_faults(client, sandbox, order):
-    """A read that got no response says so, and nothing about an outcome."""
-    new_order = await client.orders.create(order())
-    for effect in ("reset", "truncate", "malformed", "lose_response_after_commit"):
-        with sandbox.faults.add(FaultRule(effect=effect)), pytest.raises(NoAnswer) as failed:
-            await client.orders.get(new_order.id)
-        assert not isinstance(failed.value, OutcomeUnknown)
-
-
-@pytest.mark.parametrize(
-    ("effect", "details", "status"),
-    [
-        ("html", {}, 502),
-        ("html", {"status": 503}, 503),
-        ("lose_response_after_commit", {}, None),
-        ("reset", {}, None),
-        ("malformed", {}, 201),
-        ("truncate", {}, 201),
-    ],
-)
-async def test_the_feed_shows_what_was_sent(plain, sandbox, data, effect, details, status):  # noqa: PLR0917 - fixtures
-    """Status and body as the client got them, not as they were before the fault; nothing where nothing was sent."""
-    response = None
-    with sandbox.faults.add(FaultRule(effect=effect, **details)):
-        try:
-            response = await plain("POST", "/v1/orders", data(), key="k")
-        except aiohttp.ClientError:
-            assert effect not in {"html", "malformed"}
-    line = (await plain("GET", "/_sandbox/requests")).json[0]
-
-    assert status == line["status"]
-    if response is not None:
-        assert (response.status, response.raw.decode(errors="replace")) == (line["status"], line["response"])
-    if effect == "truncate":
-        assert not line["response"].endswith("}")
-    if status is None:
-        assert "" == line["response"]
-
-
-@pytest.mark.parametrize(("status", "title"), [(502, "502 Bad Gateway"), (503, "503 Service Unavailable")])
-async def test_the_page_of_a_gateway_names_its_own_status(plain, sandbox, status, title):
-    """A client that reads the page is not told another status than the one of the response."""
-    sandbox.faults.add(FaultRule(effect="html", status=status))
-
-    response = await plain("GET", "/preapproval_plan/search")
-
-    assert f"<title>{title}</title>" in response.raw.decode()
-    assert status == response.status
 
 
 @pytest.mark.parametrize(
@@ -490,17 +354,12 @@ async def test_a_status_that_is_not_documented_has_a_code_of_its_kind(plain, san
 BAD_RULES = [
     {"effect": "magic"},
     {"effect": "reset", "operation": "orders.creat"},
-    {"effect": "reset", "operation": ""},
     {"effect": "reset", "probability": 1.5},
-    {"effect": "reset", "probability": -0.1},
     {"effect": "reset", "nth": 0},
     {"effect": "hang", "status": 500},
-    {"effect": "hang", "code": "generic"},
-    {"effect": "html", "code": "generic"},
     {"effect": "refuse", "seconds": 5},
     {"effect": "refuse", "status": 200},
     {"effect": "drip", "rows": 3},
-    {"effect": "page_drift", "retry_after": 9},
 ]
 
 
@@ -515,20 +374,11 @@ async def test_a_rule_that_could_not_do_what_it_says_is_rejected(plain, sandbox,
     assert () == sandbox.faults.list()
 
 
-@pytest.mark.parametrize(("rule", "takes"), [
-    ({"effect": "reset", "seconds": 5}, "reset does not take seconds; its details: none"),
-    ({"effect": "refuse", "rows": 5}, "refuse does not take rows; its details: status, code"),
-])  # fmt: skip
-async def test_a_detail_that_an_effect_does_not_take_is_named(plain, rule, takes):
+async def test_a_detail_that_an_effect_does_not_take_is_named(plain):
     """With those that it takes."""
-    assert takes in (await plain("POST", "/_sandbox/faults", rule)).json["message"]
+    message = (await plain("POST", "/_sandbox/faults", {"effect": "refuse", "rows": 5})).json["message"]
 
-
-def test_a_detail_that_is_not_given_has_a_default():
-    """Those that the reference names."""
-    rule = FaultRule(effect="hang")
-
-    assert (1, 1, -1, 0) == (rule.seconds, rule.retry_after, rule.rows, rule.seed)
+    assert "refuse does not take rows; its details: status, code" in message
 
 
 @pytest.mark.control("paymentsdk.sandbox._faults.AddedFault.picks", lambda self, operation, tenant: False)
@@ -555,9 +405,11 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
     usual = await seen()
 
     for effect in get_args(get_type_hints(FaultRule)["effect"]):
-        if "*" != EFFECTS[effect].operation:  # It happens to merchant orders, or to notifications, alone.
+        try:
+            added = sandbox.faults.add(FaultRule(effect=effect, operation="plans.search"))
+        except ValueError:  # It happens to merchant orders, or to notifications, alone.
             continue
-        with sandbox.faults.add(FaultRule(effect=effect)):
+        with added:
             assert usual != await seen(), effect
     assert usual == await seen()
 
@@ -565,16 +417,12 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
 @pytest.mark.control("paymentsdk.sandbox._faults.Faults.restore", lambda self, standing: None)
 async def test_a_restored_fault_goes_on_where_it_stood(plain, sandbox):
     """With what chance brings next, and without the rules that came since: what follows a restore is the same again."""
-
-    async def statuses() -> list[int]:
-        return [(await plain("GET", "/preapproval_plan/search")).status for _ in range(12)]
-
     sandbox.faults.add(FaultRule(effect="refuse", operation="plans.search", probability=0.5, seed=3))
-    before = await statuses()
+    before = await statuses(plain, 12)
     sandbox.platform.snapshot()
-    after = await statuses()
+    after = await statuses(plain, 12)
     sandbox.faults.add(FaultRule(effect="refuse", operation="plans.search"))
     sandbox.platform.restore()
 
-    assert after == await statuses() != before
+    assert after == await statuses(plain, 12) != before
     assert 1 == len(sandbox.faults.list())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from datetime import timedelta
 from decimal import Decimal
 
@@ -12,7 +10,6 @@ import pytest
 from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Sandbox
-from paymentsdk.sandbox._handlers import NOUNS
 
 SEARCHES = [operation for operation in OPERATIONS.values() if operation.page is not None]
 #: What decides on the order of rows, and not on which of them come.
@@ -38,16 +35,3 @@ async def test_a_filter_that_nothing_meets_finds_nothing(operation: object) -> N
         for name in operation.query.__annotations__.keys() - ORDERING:
             value = moments.get(name.rpartition("_")[2], "99999")
             assert [] == await search(**{name: value}).collect(), name
-
-
-@pytest.mark.parametrize("operation", SEARCHES, ids=lambda operation: operation.name)
-def test_a_filter_without_a_column_is_rejected_at_import(operation: object) -> None:
-    """A filter that is added to an operation alone fails when the sandbox is imported, and in no search."""
-    noun = NOUNS[operation.name.partition(".")[0]]
-    handlers = [handler for handler in noun.handlers if handler.operation is operation]
-    columns = {name: get for name, get in noun.searched.columns.items() if name not in {"status", "payment_id"}}
-    table = copy.copy(noun.searched)
-    table.columns = columns
-
-    with pytest.raises(ValueError, match=rf"{operation.name}: the sandbox ignores the filter (status|payment_id)"):
-        dataclasses.replace(noun, handlers=handlers, searched=table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from urllib.parse import quote
 
 import msgspec
@@ -12,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paymentsdk.resources import OPERATIONS
-from paymentsdk.sandbox import Sandbox, _pipeline, _wire
-from paymentsdk.sandbox._commands import COMMANDS
+from paymentsdk.sandbox import Sandbox
 
 scalars = (
     st.none()
@@ -86,7 +84,7 @@ def leaks(body: bytes) -> list[str]:
     return [word for word in ("Traceback", "site-packages", "paymentsdk/") if word in body.decode()]
 
 
-FUZZED = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FUZZED = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])
@@ -134,31 +132,6 @@ def ask(sandbox: Sandbox, method: str, path: str, body: bytes = b"", *, key: str
         connection.close()
 
 
-def deep(levels: int) -> bytes:
-    """Return a customer whose free-form data is nested."""
-    return b'{"email": "%d@b.com", "metadata": ' % levels + b'{"a": ' * levels + b"1" + b"}" * levels + b"}"
-
-
-@pytest.mark.parametrize("levels", [70, 500, 900, 100_000])
-def test_bottomless_nesting_is_rejected(served, levels, monkeypatch, caplog):
-    """At a depth that is safe; without the limit (the negative control), some depth breaks the sandbox."""
-    assert 400 == ask(served, "POST", "/v1/customers", deep(levels))[0]
-    if levels == 900 and sys.version_info < (3, 12):  # Later ones count the stack of C apart: nothing runs out of it.
-        monkeypatch.setattr(_wire, "MAX_DEPTH", 10**6)
-        assert any(500 == ask(served, "POST", "/v1/customers", deep(depth))[0] for depth in range(300, 1000, 50))
-        assert caplog.records
-
-
-def test_half_a_character_is_rejected(served, monkeypatch, caplog):
-    """In a query it arrives as what no text can be; without the check (the negative control), it breaks the sandbox."""
-    path = "/v1/orders/ORD" + "0" * 26
-    lone = {"Authorization": "Bearer \xed\xa0\x80"}
-    assert 401 == ask(served, "GET", path, headers=lone)[0]
-    monkeypatch.setattr(_pipeline, "unstorable", lambda text: False)
-    assert 500 == ask(served, "GET", path, headers=lone)[0]
-    assert caplog.records
-
-
 values = st.text(max_size=30) | st.sampled_from(["-1", "0", "9" * 30, "1e3", "2026-13-01T00:00:00Z", "\0", "%ED%A0%80"])
 
 
@@ -190,36 +163,3 @@ def test_a_hostile_id_gets_a_rejection(served, text, raw):
     for path in ("/v1/orders/{}", "/preapproval_plan/{}", "/checkout/{}", "/qr/{}", "/_sandbox/faults/{}"):
         status, answer, _ = ask(served, "GET", path.format(name))
         assert status < 500, answer
-
-
-@pytest.mark.parametrize("command", sorted(f"{method} {path}" for method, path in COMMANDS if method != "GET"))
-def test_a_hostile_command_gets_a_rejection(start, command):
-    """The control API rejects what it cannot do, and never fails."""
-    method, path = command.split()
-    with Sandbox(seed=3).in_thread() as sandbox:
-        sandbox.clock.freeze()
-
-        @settings(FUZZED, max_examples=25)
-        @given(
-            body=bodies({"at": "2026-01-01T00:00:00Z", "amount": "1", "name": "x", "status": "x", "effect": "reset"})
-        )
-        def fuzz(body: bytes) -> None:
-            status, answer, _ = ask(sandbox, method, "/_sandbox/" + path.replace("{id}", "1"), body)
-            assert status < 500, answer
-            assert [] == leaks(answer)
-
-        fuzz()
-
-
-headers = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=200)
-
-
-@FUZZED
-@given(key=headers, token=headers)
-def test_a_hostile_header_gets_a_rejection(served, key, token):
-    """Neither a key nor a token makes the sandbox fail."""
-    body = msgspec.json.encode(OPERATIONS["orders.create"].example)
-    for sent in ({"X-Idempotency-Key": key}, {"Authorization": f"Bearer {token}", "X-Idempotency-Key": "k"}):
-        status, answer, _ = ask(served, "POST", "/v1/orders", body, headers=sent)
-        assert status < 500, answer
-        assert [] == leaks(answer)

@@ -11,42 +11,20 @@ from paymentsdk.sandbox import FaultRule
 
 #: The members that HAR 1.2 requires, and their types; a list has the members of its entries.
 PAIRS = [{"name": str, "value": str}]
-PAIR = {"name": "a", "value": 1}
-REQUIRED = {
-    "log": {
-        "version": str,
-        "creator": {"name": str, "version": str},
-        "entries": [
-            {
-                "startedDateTime": str,
-                "time": (int, float),
-                "request": {
-                    "method": str,
-                    "url": str,
-                    "httpVersion": str,
-                    "cookies": PAIRS,
-                    "headers": PAIRS,
-                    "queryString": PAIRS,
-                    "headersSize": int,
-                    "bodySize": int,
-                },
-                "response": {
-                    "status": int,
-                    "statusText": str,
-                    "httpVersion": str,
-                    "cookies": PAIRS,
-                    "headers": PAIRS,
-                    "content": {"size": int, "mimeType": str},
-                    "redirectURL": str,
-                    "headersSize": int,
-                    "bodySize": int,
-                },
-                "cache": {},
-                "timings": {"send": (int, float), "wait": (int, float), "receive": (int, float)},
-            }
-        ],
-    }
-}
+NUMBER = (int, float)
+REQUEST = {
+    "method": str, "url": str, "httpVersion": str, "cookies": PAIRS, "headers": PAIRS, "queryString": PAIRS,
+    "headersSize": int, "bodySize": int,
+}  # fmt: skip
+RESPONSE = {
+    "status": int, "statusText": str, "httpVersion": str, "cookies": PAIRS, "headers": PAIRS, "redirectURL": str,
+    "content": {"size": int, "mimeType": str}, "headersSize": int, "bodySize": int,
+}  # fmt: skip
+ENTRY = {
+    "startedDateTime": str, "time": NUMBER, "request": REQUEST, "response": RESPONSE, "cache": {},
+    "timings": {"send": NUMBER, "wait": NUMBER, "receive": NUMBER},
+}  # fmt: skip
+REQUIRED = {"log": {"version": str, "creator": {"name": str, "version": str}, "entries": [ENTRY]}}
 
 
 def missing(required: object, value: object, place: str = "har") -> list[str]:
@@ -106,9 +84,3 @@ async def test_a_body_that_was_cut_has_no_size(plain, client, sandbox):
     [entry] = (await plain("GET", "/_sandbox/requests.har")).json["log"]["entries"]
 
     assert (-1, "…") == (entry["response"]["content"]["size"], entry["response"]["content"]["text"][-1])
-
-
-def test_what_is_missing_is_found():
-    """Control: the look at the members sees one that is not there, and one of another type."""
-    assert ["har.log.version"] == missing(REQUIRED, {"log": {"creator": PAIR | {"version": "b"}, "entries": []}})
-    assert ["har[].value"] == missing(PAIRS, [PAIR])

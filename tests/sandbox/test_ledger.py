@@ -7,13 +7,8 @@ from decimal import Context, Decimal, localcontext
 
 import pytest
 
+from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest, ShipmentsRequest
-from paymentsdk.resources.wallet_payments import (
-    WalletChargeRequest,
-    WalletDiscount,
-    WalletPayerRequest,
-    WalletPaymentRequest,
-)
 from paymentsdk.sandbox import PlanRequest, RecurringRequest
 
 
@@ -74,19 +69,6 @@ async def test_a_line_of_an_invoice_names_it_and_its_payment(client, sandbox, li
     assert [("invoice_payment", Decimal("99.90"), *about), ("invoice_payment", Decimal("-99.90"), *about)] == lines()
 
 
-async def test_a_line_of_a_wallet_payment_names_it_and_its_part(plain, lines):
-    """The part is what moved; the payment, its reference and the key are what it belongs to."""
-    body = {
-        "wallet_payment": {"transaction_amount": 80, "external_reference": "ride-7"},
-        "payer": {"token": "token", "type_token": "wallet"},
-    }
-    new_payment = (await plain("POST", "/v1/advanced_payments", body, key="k")).json
-
-    assert [
-        ("wallet_payment", 80, str(new_payment["payments"][0]["id"]), str(new_payment["id"]), "ride-7", "k")
-    ] == lines()
-
-
 async def _money_moves(sandbox, client, order) -> None:
     """Have every kind of movement take place."""
     for name in ("paid", "canceled"):
@@ -101,11 +83,11 @@ async def _money_moves(sandbox, client, order) -> None:
     assert Decimal("12345.67") == sale.payments[0].transaction_amount
     sandbox.buyer.refund_merchant_order(sale.id, Decimal("1000.01"))
     sandbox.buyer.refund_merchant_order(sale.id)
-    charge = WalletChargeRequest(
-        transaction_amount=Decimal("12345.67"), discount=WalletDiscount(amount=Decimal("1.01"))
+    charge = wallet_payments.WalletChargeRequest(
+        transaction_amount=Decimal("12345.67"), discount=wallet_payments.WalletDiscount(amount=Decimal("1.01"))
     )
-    wallet = WalletPayerRequest(token="token", type_token="wallet")
-    await client.wallet_payments.create(WalletPaymentRequest(wallet_payment=charge, payer=wallet))
+    wallet = wallet_payments.WalletPayerRequest(token="token", type_token="wallet")
+    await client.wallet_payments.create(wallet_payments.WalletPaymentRequest(wallet_payment=charge, payer=wallet))
     recurring = RecurringRequest(
         transaction_amount=Decimal("12345.67"), billing_day=11, billing_day_proportional=True, repetitions=1
     )

@@ -9,9 +9,8 @@ import hmac
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
+from decimal import Decimal
 
 import pytest
 from aiohttp import web
@@ -19,6 +18,7 @@ from aiohttp.resolver import ThreadedResolver
 
 from paymentsdk import PaymentsClient
 from paymentsdk.resources.orders import Order
+from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import FaultRule, ManifestSigner, Rejected, Sandbox, Template, Webhook, WebhookRequest
 from paymentsdk.webhooks import InvalidSignature
 from paymentsdk.webhooks import Webhook as Verifier
@@ -93,8 +93,15 @@ class Shop:
         return self.sandbox.webhooks.add(WebhookRequest(**{"url": self.receiver.url, **members}))
 
     async def create(self) -> Order:
-        """Create an order."""
-        return await self.client.orders.create(self.make())
+        """Create an order, and wait until its notification is sent."""
+        order = await self.client.orders.create(self.make())
+        await self.settled()
+        return order
+
+    async def prefer(self, **members: object) -> str:
+        """Create a preference of one lamp, and return its id."""
+        item = PreferenceItemRequest(title="Lamp", quantity=1, unit_price=Decimal(10))
+        return (await self.client.preferences.create(PreferenceRequest(items=[item], **members))).id
 
     def statuses(self) -> list[str]:
         """How the deliveries stand, oldest first."""
@@ -152,13 +159,12 @@ async def test_an_unchanged_order_sends_no_notification(shop):
     assert ["orders.created", "orders.paid"] == shop.receiver.types
 
 
-async def test_a_preference_has_the_older_topics(shop, plain):
+async def test_a_preference_has_the_older_topics(shop):
     """Its merchant order is created, paid, refunded, its payment paid and refunded; a rejected one is nothing."""
     shop.webhook(topics=("payments", "merchant_orders"))
-    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
-    preference = (await plain("POST", "/checkout/preferences", {"items": [item]})).json
-    shop.sandbox.buyer.pay_preference(preference["id"], outcome="rejected")
-    merchant_order = shop.sandbox.buyer.pay_preference(preference["id"])
+    preference = await shop.prefer()
+    shop.sandbox.buyer.pay_preference(preference, outcome="rejected")
+    merchant_order = shop.sandbox.buyer.pay_preference(preference)
     shop.sandbox.buyer.refund_merchant_order(merchant_order.id)
     await shop.settled()
 
@@ -174,11 +180,9 @@ async def test_a_preference_has_the_older_topics(shop, plain):
     assert 5 == len(notifications)
 
 
-async def test_a_notification_url_is_ignored_unless_a_policy_says_otherwise(shop, plain):
+async def test_a_notification_url_is_ignored_unless_a_policy_says_otherwise(shop):
     """Then it gets a hint about the payment and the merchant order, without a signature."""
-    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
-    body = {"items": [item], "notification_url": shop.receiver.url}
-    ignored, delivered = [(await plain("POST", "/checkout/preferences", body)).json["id"] for _ in range(2)]
+    ignored, delivered = [await shop.prefer(notification_url=shop.receiver.url) for _ in range(2)]
     shop.sandbox.buyer.pay_preference(ignored)
 
     assert [] == shop.statuses()
@@ -193,48 +197,11 @@ async def test_a_notification_url_is_ignored_unless_a_policy_says_otherwise(shop
     assert not [name for name in shop.receiver.requests[0].headers if "signature" in name.lower()]
 
 
-async def test_a_notification_url_can_be_signed(shop, plain):
-    """By the standard, with the client secret; and in the template of a policy."""
-    shop.sandbox.change_policies({
-        "notification_url": "deliver", "notification_signer": "standard", "notification_template": "cloudevents",
-    })  # fmt: skip
-    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
-    body = {"items": [item], "notification_url": shop.receiver.url}
-    shop.sandbox.buyer.pay_preference((await plain("POST", "/checkout/preferences", body)).json["id"])
-    await shop.settled()
-
-    assert "application/cloudevents+json" == shop.receiver.requests[0].headers["Content-Type"]
-    assert [standard_signature(shop.receiver.requests[0], shop.sandbox.client_secret.encode())] == signatures(
-        shop.receiver
-    )
-
-
 async def test_another_seller_and_another_topic_get_nothing(shop):
     """A webhook is one seller's, and gets the topics that it asks for."""
     shop.sandbox.webhooks.add(WebhookRequest(url=shop.receiver.url), shop.sandbox.create_tenant())
     shop.webhook(topics=("payments",))
     shop.sandbox.buyer.pay(await shop.create())
-
-    assert [] == shop.statuses()
-
-
-async def test_what_is_rolled_back_is_not_notified_of(shop):
-    """The notification is a part of the transaction of the change."""
-    shop.webhook()
-    order = await shop.create()
-    with suppress(ZeroDivisionError), shop.sandbox.store.transaction():
-        shop.sandbox.buyer.pay(order)
-        raise ZeroDivisionError
-    await shop.settled()
-
-    assert ["delivered"] == shop.statuses()
-    assert ["orders.created"] == shop.receiver.types
-
-
-async def test_provisioned_orders_are_of_the_past(shop):
-    """Nobody is notified of them."""
-    shop.webhook()
-    shop.sandbox.provision(orders=3)
 
     assert [] == shop.statuses()
 
@@ -254,30 +221,19 @@ def signatures(receiver: Receiver) -> list[str]:
 
 
 async def test_a_standard_webhook_is_signed(shop):
-    """Over id, timestamp and body; the timestamp is the machine's, wherever the clock of the sandbox stands."""
+    """Over id, timestamp and body, with each of the secrets; the timestamp is the machine's, not the sandbox's."""
     shop.sandbox.clock.advance("P30D")
-    shop.webhook(secret=SECRET)
+    shop.webhook(secret=f"{SECRET} whsec_{base64.b64encode(KEY * 2).decode()}")
     order = await shop.create()
-    await shop.settled()
 
     [received] = shop.receiver.requests
-    assert [standard_signature(received)] == signatures(shop.receiver)
+    assert [standard_signature(received), standard_signature(received, KEY * 2)] == signatures(shop.receiver)
     assert abs(time.time() - int(received.headers["webhook-timestamp"])) < 60
     assert {
         "type": "orders.created",
         "timestamp": order.created_date.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "data": {"topic": "orders", "id": order.id, "user_id": str(shop.sandbox.tenant.user_id)},
     } == received.json
-
-
-async def test_several_secrets_sign_a_standard_webhook(shop):
-    """While a secret is replaced, receivers accept either."""
-    shop.webhook(secret=f"{SECRET} whsec_{base64.b64encode(KEY * 2).decode()}")
-    await shop.create()
-    await shop.settled()
-
-    [received] = shop.receiver.requests
-    assert [standard_signature(received), standard_signature(received, KEY * 2)] == signatures(shop.receiver)
 
 
 @pytest.mark.parametrize(("options", "signed"), [
@@ -287,21 +243,17 @@ async def test_several_secrets_sign_a_standard_webhook(shop):
 ])  # fmt: skip
 async def test_a_manifest_is_signed(shop, options, signed):
     """An HMAC over the text; a part whose value is empty is left out of it."""
-    template = Template(body={"data": {"id": "{id}"}}, query={"data.id": "{id}", "type": "{topic}"})
     text = "id:{id};request-id:{request_id};ts:{ts};"
     signer = ManifestSigner(**{"header": "x-signature", "manifest": text, **options})
-    shop.webhook(secret="s3cret", signer=signer, template=template)
+    shop.webhook(secret="s3cret", signer=signer)
     order = await shop.create()
-    await shop.settled()
 
     [received] = shop.receiver.requests
     stamp, signature = (part.partition("=")[2] for part in received.headers["x-signature"].split(","))
     request_id = received.headers.get("x-request-id", "")
     signed = signed.format(id=order.id, lower=order.id.lower(), request_id=request_id, ts=stamp)
-    seconds = int(stamp) / (1000 if "unit" in options else 1)
     assert hmac.digest(b"s3cret", signed.encode(), hashlib.sha256).hex() == signature
-    assert abs(time.time() - seconds) < 60
-    assert {"data.id": order.id, "type": "orders"} == dict(received.query)
+    assert abs(time.time() - int(stamp) / (1000 if "unit" in options else 1)) < 60
 
 
 async def test_a_template_of_your_own_has_json_and_query(shop):
@@ -311,7 +263,6 @@ async def test_a_template_of_your_own_has_json_and_query(shop):
         signer="none", template=Template(body=body, query={"source": "news"}), url=f"{shop.receiver.url}?shop=7"
     )
     await shop.create()
-    await shop.settled()
 
     [received] = shop.receiver.requests
     when = shop.sandbox.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -320,77 +271,34 @@ async def test_a_template_of_your_own_has_json_and_query(shop):
     assert {"shop": "7", "source": "news"} == dict(received.query)
 
 
-async def test_ready_templates_are_cloud_events_and_hints(shop):
-    """CloudEvents 1.0 in its structured form; and only what must be looked at again."""
-    shop.webhook(template="cloudevents", signer="none")
-    shop.webhook(template="hint", signer="none")
-    order = await shop.create()
-    await shop.settled()
-
-    event, hint = sorted((received.json for received in shop.receiver.requests), key=len, reverse=True)
-    assert {"topic": "orders", "id": order.id} == hint
-    assert event.pop("id").startswith("EVT")
-    assert event.pop("time")
-    source = f"/users/{shop.sandbox.tenant.user_id}"
-    assert {"specversion": "1.0", "source": source, "type": "orders.created", "subject": order.id} == event
-
-
 @pytest.mark.parametrize("template", ["standard", "cloudevents", "hint"])
 async def test_a_receiver_verifies_and_reads_it(shop, template):
     """With the secret of the registration, `Webhook.standard` says what must be looked at again."""
     verifier = Verifier.standard(shop.webhook(template=template).secret)
     order = await shop.create()
-    await shop.settled()
 
     [received] = shop.receiver.requests
     notification = verifier.verify(received.headers, received.body)
     assert ("orders", order.id) == (notification.topic, notification.id)
-    with shop.sandbox.faults.add(FaultRule(effect="stale_timestamp")):
-        await shop.create()
-        await shop.settled()
-    with pytest.raises(InvalidSignature, match="clock"):
-        verifier.verify(shop.receiver.requests[1].headers, shop.receiver.requests[1].body)
-
-
-async def test_a_receiver_verifies_a_manifest(shop):
-    """With the same text on both sides; the id is in the query."""
-    manifest = "id:{id:lower};request-id:{request_id};ts:{ts};"
-    signer = ManifestSigner(header="x-signature", manifest=manifest)
-    secret = shop.webhook(signer=signer, template=Template(query={"data.id": "{id}", "topic": "{topic}"})).secret
-    order = await shop.create()
-    await shop.settled()
-
-    [received] = shop.receiver.requests
-    query = urlencode(list(received.query.items()))
-    verifier = Verifier.manifest(secret, header="x-signature", manifest=manifest)
-    notification = verifier.verify(received.headers, received.body, query)
-    assert ("orders", order.id) == (notification.topic, notification.id)
-    assert b"" == received.body
 
 
 @pytest.mark.parametrize(("member", "place"), [
     ({"url": "http://127.0.0.1/\r\nX-Evil: 1"}, "$.url"),
-    ({"url": "http://127.0.0.1 /"}, "$.url"),
     ({"url": "ftp://127.0.0.1/"}, "$.url"),
     ({"url": "http://user:pass@127.0.0.1/"}, "$.url"),
     ({"url": "http://10.0.0.1/"}, "$.url"),
-    ({"url": "http://shop.example/"}, "$.url"),
     ({"url": "http://[::ffff:10.0.0.1]/"}, "$.url"),
     ({"url": "http://shop.localhost/"}, "$.url"),
-    ({"url": "http://0.0.0.0/"}, "$.url"),
     ({"topics": []}, "$.topics"),
     ({"topics": ["invoices"]}, "$.topics"),
     ({"secret": "whsec_short"}, "$.secret"),
     ({"secret": "a\r\nX-Evil: 1", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
-    ({"secret": "a b", "signer": {"header": "x-signature", "manifest": "{ts}"}}, "$.secret"),
     ({"signer": {"header": "x-a\r\nX-Evil", "manifest": "{ts}"}}, "$.signer.header"),
     ({"signer": {"header": "x-signature", "manifest": "{body}"}}, "$.signer.manifest"),
-    ({"signer": {"header": "x-signature", "manifest": "a\r\nb"}}, "$.signer.manifest"),
     ({"template": {"content_type": "text/plain\r\nX-Evil: 1"}}, "$.template.content_type"),
     ({"template": {"body": ["{secret}"]}}, "$.template.body"),
     ({"template": {"body": {"a": "b\r\n"}}}, "$.template.body"),
     ({"template": {"query": {"a": "{nothing}"}}}, "$.template.query"),
-    ({"template": "xml"}, "$.template"),
 ])  # fmt: skip
 async def test_a_registration_that_cannot_be_used_is_rejected(shop, plain, member, place):
     """With a sentence that names the field; nothing is registered."""
@@ -415,15 +323,12 @@ async def test_a_secret_is_made_and_never_shown_by_accident(shop):
 # --- attempts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "outcome"), [
-    (200, "delivered"), (299, "delivered"), (300, "failed"), (307, "failed"), (400, "failed"), (500, "failed"),
-])  # fmt: skip
+@pytest.mark.parametrize(("status", "outcome"), [(299, "delivered"), (300, "failed"), (400, "failed")])
 async def test_any_2xx_is_a_success(shop, status, outcome):
     """By default there is one attempt; a redirect is not followed."""
     shop.webhook()
     shop.receiver.responses = [web.Response(status=status, headers={"Location": "/elsewhere"})]
     await shop.create()
-    await shop.settled()
 
     assert [outcome] == shop.statuses()
     assert ["/hook"] == [received.path for received in shop.receiver.requests]
@@ -436,7 +341,6 @@ async def test_retries_wait_as_a_policy_says(shop):
     shop.sandbox.change_policies({"notification_retries": "PT10S,PT1M"})
     shop.receiver.responses = [web.Response(status=500), web.Response(status=503)]
     await shop.create()
-    await shop.settled()
     attempts = [len(shop.receiver.requests)]
     for wait in ("PT9S", "PT1S", "PT59S", "PT1S", "PT10M"):
         shop.sandbox.clock.advance(wait)
@@ -448,22 +352,6 @@ async def test_retries_wait_as_a_policy_says(shop):
     assert 1 == len({received.headers["webhook-id"] for received in shop.receiver.requests})
     signed = [received.headers["webhook-signature"] for received in shop.receiver.requests]
     assert signed == [standard_signature(received) for received in shop.receiver.requests]
-
-
-async def test_after_the_last_retry_a_delivery_has_failed(shop):
-    """One wait means two attempts."""
-    shop.webhook()
-    shop.sandbox.change_policies({"notification_retries": "PT10S"})
-    shop.receiver.responses = [web.Response(status=500) for _ in range(5)]
-    await shop.create()
-    await shop.settled()
-    shop.sandbox.clock.advance("PT10S")
-    await shop.settled()
-    shop.sandbox.clock.advance("PT10M")
-    await shop.settled()
-
-    assert ["failed"] == shop.statuses()
-    assert 2 == len(shop.receiver.requests)
 
 
 async def test_a_receiver_can_ask_for_a_longer_pause(shop):
@@ -488,9 +376,7 @@ async def test_a_410_disables_a_webhook(shop):
     shop.webhook()
     shop.receiver.responses = [web.Response(status=410)]
     await shop.create()
-    await shop.settled()
     await shop.create()
-    await shop.settled()
 
     assert ["failed"] == shop.statuses()
     assert shop.sandbox.webhooks.list()[0].disabled
@@ -498,7 +384,6 @@ async def test_a_410_disables_a_webhook(shop):
     shop.sandbox.webhooks.redeliver(shop.sandbox.webhooks.deliveries()[0].id)
     await shop.settled()
     await shop.create()
-    await shop.settled()
 
     assert ["delivered", "delivered"] == shop.statuses()
 
@@ -507,7 +392,6 @@ async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
     """Over HTTP, with its id, out of line."""
     shop.webhook()
     await shop.create()
-    await shop.settled()
     [delivery] = (await plain("GET", "/_sandbox/deliveries")).json
     response = await plain("POST", f"/_sandbox/deliveries/{delivery['id']}/redeliver")
     await shop.settled()
@@ -518,22 +402,6 @@ async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
     assert 404 == (await plain("POST", "/_sandbox/deliveries/unknown/redeliver")).status
     with pytest.raises(Rejected, match="there is no delivery"):
         shop.sandbox.webhooks.redeliver("unknown")
-
-
-async def test_manual_delivery_waits_for_a_hand(shop):
-    """Under `delivery=manual` nothing is sent before you redeliver it: in any order."""
-    shop.webhook()
-    shop.sandbox.change_policies({"delivery": "manual"})
-    shop.sandbox.buyer.pay(await shop.create())
-    paid, created = shop.sandbox.webhooks.deliveries()
-
-    assert ["held", "held"] == shop.statuses()
-
-    for delivery in (paid, created):
-        shop.sandbox.webhooks.redeliver(delivery.id)
-        await shop.settled()
-
-    assert ["orders.paid", "orders.created"] == shop.receiver.types
 
 
 async def test_a_removed_webhook_gets_nothing(shop, plain):
@@ -562,9 +430,8 @@ async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy
     shop.sandbox.change_policies({"notification_order": policy, "notification_retries": "PT10S"})
     shop.receiver.responses = [web.Response(status=500)]
     order = await shop.create()
-    await shop.settled()
     shop.sandbox.buyer.pay(order)
-    unrelated = await shop.create()
+    unrelated = await shop.client.orders.create(shop.make())
     count = [3, 2][policy == "per_resource"]
     await shop.until(lambda: len(shop.receiver.requests) >= count)
     shop.sandbox.clock.advance("PT10S")
@@ -573,21 +440,6 @@ async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy
     of_order = [row.json["type"] for row in shop.receiver.requests if row.json["data"]["id"] != unrelated.id]
     assert expected == of_order
     assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:count]]
-
-
-async def test_what_is_redelivered_holds_up_nothing(shop):
-    """A delivery that others wait for leaves the line: the next one in it is sent, too."""
-    shop.webhook()
-    shop.sandbox.change_policies({"notification_retries": "P1D"})
-    shop.receiver.responses = [web.Response(status=500), web.Response(status=500)]
-    order = await shop.create()
-    await shop.settled()
-    shop.sandbox.buyer.pay(order)
-    shop.sandbox.clock.advance("PT1S")
-    shop.sandbox.webhooks.redeliver(shop.sandbox.webhooks.deliveries()[1].id)
-    await shop.settled()
-
-    assert ["orders.created", "orders.created", "orders.paid"] == sorted(shop.receiver.types)
 
 
 async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
@@ -601,7 +453,6 @@ async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
 
     shop.receiver.responses = [hang]
     await shop.create()
-    await shop.settled()
 
     assert ["failed"] == shop.statuses()
     assert "no response within 1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
@@ -628,54 +479,23 @@ async def test_a_receiver_of_one_seller_does_not_hold_up_another_seller(shop, pl
     await shop.until(lambda: len(shop.receiver.requests) == 17)
 
 
-@pytest.mark.parametrize("size", [None, 500_000_000], ids=["endless", "500 MB"])
-async def test_a_response_without_an_end_does_no_harm(shop, size):
+async def test_a_response_without_an_end_does_no_harm(shop):
     """Its status counts; the rest of it is not read, and the next delivery goes over another connection."""
     shop.webhook()
-    sent = []
 
     async def flood(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
-        response.content_length = size
         await response.prepare(request)
-        try:
-            while size is None or len(sent) * 1_000_000 < size:
-                await response.write(bytes(1_000_000 if size else 10))
-                sent.append(None)
-                await asyncio.sleep(0 if size else 0.01)
-        except ConnectionError:
-            pass
+        await response.write(bytes(1_000_000))
+        await shop.receiver.over.wait()
         return response
 
     shop.receiver.responses = [flood]
     await shop.create()
-    await shop.settled()
     await shop.create()
-    await shop.settled()
 
     assert ["delivered", "delivered"] == shop.statuses()
-    assert len(sent) < 400
     assert 2 == len(shop.receiver.connections)
-
-
-async def test_a_connection_is_used_again(shop):
-    """Deliveries that come one after the other share it."""
-    shop.webhook()
-    for _ in range(5):
-        await shop.create()
-        await shop.settled()
-
-    assert 1 == len(shop.receiver.connections)
-
-
-async def test_nothing_listens(shop, unused_tcp_port):
-    """The attempt fails, and says why."""
-    shop.webhook(url=f"http://127.0.0.1:{unused_tcp_port}/")
-    await shop.create()
-    await shop.settled()
-
-    assert ["failed"] == shop.statuses()
-    assert "Cannot connect" in shop.sandbox.webhooks.deliveries()[0].error
 
 
 # --- where to ----------------------------------------------------------------------------------------------------
@@ -701,12 +521,10 @@ async def test_a_named_host_may_be_anywhere(start, connect, shop, monkeypatch):
     assert f"shop.example:{port}" == shop.receiver.requests[0].headers["Host"]
 
 
-async def test_a_notification_url_elsewhere_is_not_connected_to(shop, plain):
+async def test_a_notification_url_elsewhere_is_not_connected_to(shop):
     """The delivery fails, and says how to allow it."""
     shop.sandbox.change_policies({"notification_url": "deliver"})
-    item = {"title": "Lamp", "quantity": 1, "unit_price": 10}
-    body = {"items": [item], "notification_url": "http://192.0.2.1/"}
-    shop.sandbox.buyer.open_checkout((await plain("POST", "/checkout/preferences", body)).json["id"])
+    shop.sandbox.buyer.open_checkout(await shop.prefer(notification_url="http://192.0.2.1/"))
     await shop.settled()
 
     [delivery] = shop.sandbox.webhooks.deliveries()
@@ -730,38 +548,6 @@ async def test_time_that_goes_on_delivers_by_itself(start, connect, order, recei
     assert ["orders.created", "orders.created", "orders.expired"] == receiver.types
 
 
-async def test_a_restored_snapshot_sends_what_waited_then(shop):
-    """And has the webhooks of then."""
-    shop.webhook()
-    shop.sandbox.change_policies({"notification_retries": "PT10S"})
-    shop.receiver.responses = [web.Response(status=500)]
-    await shop.create()
-    await shop.settled()
-    shop.sandbox.snapshot()
-    shop.sandbox.webhooks.remove(shop.sandbox.webhooks.list()[0])
-    shop.sandbox.restore()
-    shop.sandbox.clock.advance("PT10S")
-    await shop.settled()
-
-    assert 2 == len(shop.receiver.requests)
-    assert 1 == len(shop.sandbox.webhooks.list())
-
-
-async def test_a_file_keeps_webhooks_and_what_waits(start, connect, shop, tmp_path):
-    """A later start sends it."""
-    path = str(tmp_path / "sandbox.db")
-    first = await start(db=path, frozen=True, policies={"delivery": "manual"})
-    first.webhooks.add(WebhookRequest(url=shop.receiver.url))
-    async with connect(first) as client:
-        order = await client.orders.create(shop.make())
-    first.webhooks.redeliver(first.webhooks.deliveries()[0].id)
-    await first.stop()
-    await start(db=path)
-    await shop.until(lambda: shop.receiver.requests)
-
-    assert order.id == shop.receiver.requests[-1].json["data"]["id"]
-
-
 # --- faults ------------------------------------------------------------------------------------------------------
 
 
@@ -782,7 +568,6 @@ async def test_a_duplicated_notification_comes_twice(shop):
     shop.webhook()
     with shop.sandbox.faults.add(FaultRule(effect="duplicated", operation="notifications.orders")) as fault:
         await shop.create()
-        await shop.settled()
 
     assert 2 == len(shop.receiver.requests)
     assert 1 == len({received.headers["webhook-id"] for received in shop.receiver.requests})
@@ -815,7 +600,6 @@ async def test_a_wrong_signature_is_wrong(shop):
     shop.webhook(secret="s3cret", signer=ManifestSigner(header="x-signature", manifest="id:{id};"))
     with shop.sandbox.faults.add(FaultRule(effect="wrong_signature")):
         order = await shop.create()
-        await shop.settled()
 
     right = hmac.digest(b"s3cret", f"id:{order.id};".encode(), hashlib.sha256).hex()
     for received in shop.receiver.requests:
@@ -832,11 +616,11 @@ async def test_a_stale_timestamp_is_signed_well(shop):
     shop.webhook(secret=SECRET)
     with shop.sandbox.faults.add(FaultRule(effect="stale_timestamp")):
         await shop.create()
-        await shop.settled()
 
     [received] = shop.receiver.requests
     assert [standard_signature(received)] == signatures(shop.receiver)
-    assert 3_500 < time.time() - int(received.headers["webhook-timestamp"]) < 3_700
+    with pytest.raises(InvalidSignature, match="clock"):
+        Verifier.standard(SECRET).verify(received.headers, received.body)
 
 
 async def test_a_truncated_notification_has_half_of_its_body(shop):
@@ -844,37 +628,8 @@ async def test_a_truncated_notification_has_half_of_its_body(shop):
     shop.webhook(secret=SECRET)
     with shop.sandbox.faults.add(FaultRule(effect="truncated")):
         await shop.create()
-        await shop.settled()
 
     [received] = shop.receiver.requests
     assert [standard_signature(received)] != signatures(shop.receiver)
     with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
         _ = received.json
-
-
-async def test_faults_of_requests_and_of_notifications_do_not_count_each_other(shop):
-    """`*` stands for all of its own kind; a rule that can never hit is rejected."""
-    shop.webhook()
-    requests = shop.sandbox.faults.add(FaultRule(effect="delay_after_commit", seconds=0))
-    notifications = shop.sandbox.faults.add(FaultRule(effect="duplicated"))
-    await shop.create()
-    await shop.settled()
-
-    assert (1, 1) == (requests.seen, notifications.seen)
-    for rule in ({"effect": "lost", "operation": "orders.create"}, {"effect": "hang", "operation": "notifications.*"}):
-        with pytest.raises(ValueError, match="no operation is called"):
-            shop.sandbox.faults.add(FaultRule(**rule))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("notification_retries", "soon"),
-        ("notification_timeout", ""),
-        ("notification_timeout", "15"),
-    ],
-)
-async def test_a_policy_that_is_no_duration_is_rejected(shop, name, value):
-    """With its name."""
-    with pytest.raises(ValueError, match=name):
-        shop.sandbox.change_policies({name: value})

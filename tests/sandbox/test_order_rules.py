@@ -7,12 +7,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk import BadRequest, NotFound
-from paymentsdk.resources.orders import Order
-
-
-def payment(order: Order):
-    """Return the one payment of an order."""
-    return order.transactions.payments[0]
+from tests.sandbox.orders import payment
 
 
 @pytest.mark.parametrize(
@@ -32,71 +27,32 @@ async def test_the_longest_expiration_is_a_policy(start, plain_to, data, policy,
 ITEM = {"title": "t", "unit_price": "1", "quantity": 1, "unit_measure": "kg"}
 
 
+def discount(*totals: str) -> dict[str, object]:
+    """Return discounts of debit cards with these totals."""
+    return {"payment_methods": [{"type": "debit_card", "new_total_amount": total} for total in totals]}
+
+
 @pytest.mark.parametrize(
     ("members", "code", "place"),
     [
         ({"type": "online"}, "property_value", "type"),
         ({"external_reference": "a" * 65}, "property_value", "external_reference"),
-        ({"external_reference": "a b"}, "property_value", "external_reference"),
-        ({"external_reference": "é"}, "property_value", "external_reference"),
-        ({"external_reference": 5}, "property_type", "external_reference"),
-        ({"external_reference": None}, "property_type", "external_reference"),
-        ({"description": "a" * 151}, "property_value", "description"),
-        ({"expiration_time": "PT29S"}, "property_value", "expiration_time"),
-        ({"expiration_time": "soon"}, "property_value", "expiration_time"),
         ({"expiration_time": 900}, "property_type", "expiration_time"),
-        ({"total_amount": 50.0}, "property_type", "total_amount"),
-        ({"total_amount": 50}, "property_type", "total_amount"),
-        (
-            {"total_amount": "50.001", "transactions": {"payments": [{"amount": "50.001"}]}},
-            "property_value",
-            "amount",
-        ),
-        ({"total_amount": "5e1"}, "property_value", "total_amount"),
-        ({"total_amount": "NaN"}, "property_value", "total_amount"),
         ({"total_amount": "49.00"}, "property_value", "total_amount"),
-        ({"transactions": {"payments": [{"amount": 50}]}}, "property_type", "transactions.payments[0].amount"),
-        ({"transactions": {"payments": [{"amount": "-50.00"}]}}, "property_value", "total_amount"),
         ({"transactions": {"payments": []}}, "minimum_items", "transactions.payments"),
-        (
-            {"transactions": {"payments": [{"amount": "25"}, {"amount": "25"}]}},
-            "maximum_items",
-            "transactions.payments",
-        ),
+        ({"transactions": {"payments": [{"amount": "25"}] * 2}}, "maximum_items", "transactions.payments"),
         ({"transactions": {}}, "required_properties", "transactions"),
-        ({"items": [{**ITEM, "title": "a" * 151}]}, "property_value", "items[0].title"),
-        ({"items": [{**ITEM, "unit_measure": "a" * 11}]}, "property_value", "items[0].unit_measure"),
-        ({"items": [{**ITEM, "external_code": "a" * 31}]}, "property_value", "items[0].external_code"),
         ({"items": [{**ITEM, "quantity": 1.5}]}, "property_type", "items[0].quantity"),
-        ({"items": [{**ITEM, "quantity": "1"}]}, "property_type", "items[0].quantity"),
         ({"items": [{"title": "t"}]}, "required_properties", "items[0]"),
-        ({"config": {"qr": {"mode": "printed"}}}, "property_value", "config.qr.mode"),
         ({"integration_data": {"integrator_id": "1"}}, "property_value", "integration_data.integrator_id"),
         ({"notification_url": "https://shop.example.com"}, "unsupported_properties", "notification_url"),
         ({"config": {"qr": {}, "print": {}}}, "unsupported_properties", "config"),
-        (
-            {"discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": "1"}] * 5}},
-            "maximum_items",
-            "discounts.payment_methods",
-        ),
-        *(
-            (
-                {"discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": total}]}},
-                "property_value",
-                "discounts.payment_methods[0].new_total_amount",
-            )
-            for total in ("0", "0.00", "50.01", "-1.00")
-        ),
-        (
-            {
-                "items": [{**ITEM, "external_categories": [{"id": "x"}]}],
-                "discounts": {"payment_methods": [{"type": "debit_card", "new_total_amount": "1"}]},
-            },
-            "property_value",
-            "items[0].external_categories",
-        ),
+        ({"discounts": discount(*["1"] * 5)}, "maximum_items", "discounts.payment_methods"),
+        ({"discounts": discount("0.00")}, "property_value", "discounts.payment_methods[0].new_total_amount"),
+        ({"items": [{**ITEM, "external_categories": [{"id": "x"}]}], "discounts": discount("1")},
+         "property_value", "items[0].external_categories"),
     ],
-)
+)  # fmt: skip
 async def test_a_broken_rule_is_rejected_with_its_code_and_its_place(plain, data, members, code, place):
     """The Orders API names the member that is to blame in `details`."""
     response = await plain("POST", "/v1/orders", {**data(), **members}, key="k")
@@ -117,7 +73,7 @@ async def test_required_members_are_required(plain, data, missing):
     assert missing in response.json["errors"][0]["details"][0]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 async def test_what_is_no_json_object_is_rejected(plain, body):
     """Malformed JSON is `property_type`, however it is malformed."""
     response = await plain("POST", "/v1/orders", body, key="k")
@@ -125,30 +81,12 @@ async def test_what_is_no_json_object_is_rejected(plain, body):
     assert (400, "property_type") == (response.status, response.code)
 
 
-async def test_limits_are_taken_at_their_edge(client, order):
-    """64, 150, 150, 10 and 30 characters, four discounts: taken."""
-    types = ["debit_card", "credit_card", "account_money", "prepaid_card"]
-    new_order = await client.orders.create(
-        order(
-            external_reference="a" * 64,
-            description="é" * 150,
-            items=[{**ITEM, "title": "t" * 150, "unit_measure": "u" * 10, "external_code": "c" * 30}],
-            discounts={"payment_methods": [{"type": kind, "new_total_amount": "1.00"} for kind in types]},
-        )
-    )
-
-    assert 4 == len(new_order.discounts.payment_methods)
-
-
-@pytest.mark.parametrize(
-    "order_id", ["ORD1", "PAY" + "0" * 26, "ORD" + "0" * 27, "ORD" + "-" * 26, "%00", "{order_id}"]
-)
-@pytest.mark.parametrize(("method", "verb"), [("GET", ""), ("POST", "/cancel"), ("POST", "/refund")])
-async def test_the_form_of_an_order_id_is_checked(plain, method, verb, order_id):
+@pytest.mark.parametrize("order_id", ["ORD1", "PAY" + "0" * 26, "ORD" + "0" * 27, "ORD" + "-" * 26, "%00"])
+async def test_the_form_of_an_order_id_is_checked(plain, order_id):
     """ORD and 26 characters; anything else is `invalid_path_param`."""
-    response = await plain(method, f"/v1/orders/{order_id}{verb}", key="k")
-
-    assert (400, "invalid_path_param") == (response.status, response.code)
+    for method, verb in (("GET", ""), ("POST", "/cancel"), ("POST", "/refund")):
+        response = await plain(method, f"/v1/orders/{order_id}{verb}", key="k")
+        assert (400, "invalid_path_param") == (response.status, response.code)
 
 
 async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
@@ -161,7 +99,7 @@ async def test_orders_of_others_are_not_found(client, connect, sandbox, order):
             assert "order_not_found" == refused.value.code
 
 
-@pytest.mark.parametrize(("country", "currency"), [("AR", "ARS"), ("BR", "BRL"), ("CL", "CLP"), ("UY", "UYU")])
+@pytest.mark.parametrize(("country", "currency"), [("BR", "BRL"), ("UY", "UYU")])
 async def test_the_currency_is_the_sellers(connect, sandbox, order, country, currency):
     """Currency and country come from the seller's account."""
     async with connect(sandbox, sandbox.create_tenant(country=country)) as client:
@@ -214,22 +152,6 @@ async def test_a_sponsor_is_a_number(client, order, sponsor):
     assert "sponsor_id_not_valid" == refused.value.code
 
 
-@pytest.mark.parametrize(("policy", "status"), [("any", 201), ("known", 400)])
-async def test_a_sponsor_must_be_known_under_a_policy(start, plain_to, data, policy, status):
-    """`sponsors` decides about those of orders as about those of preferences: any, or the sandbox's own sellers."""
-    sandbox = await start(policies={"sponsors": policy})
-    plain = plain_to(sandbox)
-    sponsor_id = str(sandbox.create_tenant().user_id)
-
-    responses = [
-        await plain("POST", "/v1/orders", data(integration_data={"sponsor": {"id": sponsor}}), key=sponsor)
-        for sponsor in ("7", sponsor_id, f"0{sponsor_id}")
-    ]
-
-    assert [status, 201, 201] == [response.status for response in responses]
-    assert status == 201 or "sponsor_id_not_valid" == responses[0].code
-
-
 def with_cash(**members: object) -> dict[str, object]:
     """Return the members of an order of 50.00 with a cash withdrawal of 20.00."""
     return {
@@ -255,7 +177,7 @@ async def test_the_total_of_an_order_contains_its_cash_withdrawal(client, sandbo
     assert (50, 50, "paid") == (sale.total_amount, sale.paid_amount, sale.order_status)
 
 
-@pytest.mark.parametrize("total", ["50.00", "69.99", "70.01"])
+@pytest.mark.parametrize("total", ["50.00", "70.01"])
 async def test_a_total_without_the_cash_withdrawal_is_rejected(plain, data, order, total):
     """Client and sandbox hold the same rule."""
     with pytest.raises(ValueError, match="sum of the transactions"):

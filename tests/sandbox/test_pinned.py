@@ -35,26 +35,6 @@ async def test_a_pinned_token_does_not_follow_the_clock(start, connect, order):
     assert str(sandbox.tenant.user_id) == new_order.user_id
 
 
-async def test_a_pinned_application_exchanges_codes(start, connect):
-    """Its id and its secret are those of any application, also where the contract has a number."""
-    sandbox = await start(tenant=PINNED)
-    async with connect(sandbox) as client:
-        token = await client.oauth.exchange_code(sandbox.authorize())
-        plan = await client.plans.get(sandbox.plan_id)
-
-    assert "ci" == token.access_token.split("-")[1]
-    assert isinstance(plan.application_id, int)
-
-
-async def test_a_pinned_token_ends_with_the_user_id(start, connect, order):
-    """Clients read the seller from the end of a token: the seller is that one."""
-    sandbox = await start(tenant={"access_token": "TEST-ci-7"})
-    async with connect(sandbox) as client:
-        new_order = await client.orders.create(order())
-
-    assert ("7", 7) == (new_order.user_id, sandbox.tenant.user_id)
-
-
 async def test_a_pinned_seller_survives_a_restart(start, tmp_path: Path):
     """With a file the seller comes back, also after the token was revoked, and another token makes another seller."""
     file = str(tmp_path / "shop.db")
@@ -133,13 +113,3 @@ async def test_health_says_that_requests_are_handled(plain):
     response = await plain("GET", "/_sandbox/health", token=None)
 
     assert (200, {"status": "ok"}) == (response.status, response.json)
-
-
-@pytest.mark.parametrize(
-    ("path", "status"), [("health", 200), ("tenants", 200), ("openapi.json", 200), ("events", 405)]
-)
-async def test_programs_that_wait_for_a_server_may_send_head(plain, path, status):
-    """As `wait-on` of npm does; a stream of events has no end to wait for."""
-    response = await plain("HEAD", f"/_sandbox/{path}", token=None)
-
-    assert (status, b"") == (response.status, response.raw)

@@ -8,7 +8,6 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from paymentsdk.resources.merchant_orders import StreetName
 from paymentsdk.resources.preferences import PreferenceRequest
 from paymentsdk.sandbox import Rejected
 
@@ -34,16 +33,6 @@ async def test_opening_the_checkout_opens_a_merchant_order(client, sandbox):
     assert ((), "SHOPS") == (opened.payments, opened.marketplace)
 
 
-async def test_what_is_no_order_is_not_paid_as_one(client, sandbox):
-    """Who takes a checkout for an order is told the way."""
-    new_preference = await client.preferences.create(preference())
-
-    with pytest.raises(Rejected, match="pay it with pay_preference"):
-        sandbox.buyer.pay(new_preference.init_point)
-    with pytest.raises(TypeError, match="as a string, got Preference"):
-        sandbox.buyer.pay(new_preference)
-
-
 async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
     """Closed / paid, then closed / reverted when all is back; a part leaves it paid."""
     new_preference = await client.preferences.create(preference(external_reference="b"))
@@ -67,10 +56,8 @@ async def test_paying_closes_it_and_a_refund_reverts_it(client, sandbox):
 @pytest.mark.parametrize(
     ("shipments", "cost"),
     [
-        ({"cost": 3.5}, Decimal("3.50")),
         ({"cost": 3.5, "free_shipping": False}, Decimal("3.50")),
         ({"cost": 3.5, "free_shipping": True}, 0),
-        ({"free_shipping": True}, 0),
         ({}, 0),
     ],
 )
@@ -85,78 +72,28 @@ async def test_free_shipping_costs_the_buyer_nothing(client, sandbox, shipments,
     assert paid.paid_amount == payment.total_paid_amount == sum(entry.amount for entry in sandbox.ledger())
 
 
-ADDRESS = {
-    "zip_code": "1000",
-    "street_name": "Main",
-    "street_number": 5,
-    "city_name": "Springfield",
-    "state_name": "North",
-    "country_name": "AR",
-}
+ADDRESS = {"zip_code": "1000", "street_name": "Main", "street_number": 5, "city_name": "Springfield"}
+ADDRESS |= {"state_name": "North", "country_name": "AR"}
+STREET = {"en": "Main", "pt": "Main", "es": "Main"}
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        (
-            ADDRESS,
-            {
-                "zip_code": "1000",
-                "street_name": {"en": "Main", "pt": "Main", "es": "Main"},
-                "street_number": 5,
-                "city": {"id": "SPRINGFI", "name": "Springfield"},
-                "state": {"id": "NORTH", "name": "North"},
-                "country": {"id": "AR", "name": "AR"},
-            },
-        ),
-        ({"zip_code": 1000}, {"zip_code": 1000}),
-    ],
-)
-async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox, address, expected):
+async def test_what_is_sent_somewhere_is_a_shipment(plain, sandbox):
     """One, with what is known of it: it waits, where it goes, and what is in it."""
-    shipments = {"mode": "custom", "cost": 3, "receiver_address": address}
-    new_preference = (
-        await plain("POST", "/checkout/preferences", {"items": [ITEM, {"id": 7}], "shipments": shipments})
-    ).json
-    sandbox.buyer.pay_preference(new_preference["id"])
+    shipments = {"mode": "custom", "cost": 3, "receiver_address": ADDRESS}
+    body = {"items": [ITEM, {"id": 7}], "shipments": shipments}
+    sandbox.buyer.pay_preference((await plain("POST", "/checkout/preferences", body)).json["id"])
 
     [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
     [shipment] = order["shipments"]
 
-    assert ("pending", "custom", expected) == (
-        shipment["status"],
-        shipment["shipping_mode"],
-        {name: shipment["receiver_address"][name] for name in expected},
-    )
+    expected = {"zip_code": "1000", "street_name": STREET, "street_number": 5, "country": {"id": "AR", "name": "AR"}}
+    expected |= {"city": {"id": "SPRINGFI", "name": "Springfield"}, "state": {"id": "NORTH", "name": "North"}}
+    assert ("pending", "custom") == (shipment["status"], shipment["shipping_mode"])
+    assert expected.items() <= shipment["receiver_address"].items()
     assert [{"id": "sku-1", "description": "Lamp", "quantity": 2}, {"id": 7, "quantity": 1}] == shipment["items"]
 
 
-@pytest.mark.parametrize(("policies", "street"), [
-    ({}, StreetName(en="Main", pt="Main", es="Main")), ({"street_names": "text"}, "Main"),
-])  # fmt: skip
-async def test_a_street_is_read_in_either_form(start, connect, policies, street):
-    """`street_names`: in the contract it has a name in each language; real traffic has a string as well."""
-    sandbox = await start(policies=policies)
-    async with connect(sandbox) as client:
-        shipped = preference(shipments={"receiver_address": ADDRESS})
-        sandbox.buyer.pay_preference(await client.preferences.create(shipped))
-        merchant_order = await client.merchant_orders.search().first()
-
-    assert street == merchant_order.shipments[0].receiver_address.street_name
-
-
-@pytest.mark.parametrize("members", [{}, {"shipments": {"mode": "custom", "cost": 3}}])
-async def test_what_is_sent_nowhere_has_no_shipment(plain, sandbox, members):
-    """An empty list, and not an empty shipment."""
-    new_preference = (await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})).json
-    sandbox.buyer.pay_preference(new_preference["id"])
-
-    [order] = (await plain("GET", "/merchant_orders/search")).json["elements"]
-
-    assert [] == order["shipments"]
-
-
-@pytest.mark.parametrize("amount", [0, -1, "0.00", "-0.01"])
+@pytest.mark.parametrize("amount", [0, "-0.01"])
 async def test_nothing_is_no_amount_to_give_back(plain, client, sandbox, amount):
     """400, whatever is left; all of it goes back where no amount is said."""
     paid = sandbox.buyer.pay_preference(await client.preferences.create(preference()))
@@ -243,27 +180,6 @@ async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbo
         sandbox.buyer.pay_preference(new_preference)
 
 
-async def test_a_purchase_declined_after_a_review_can_be_paid_again(client, sandbox):
-    """A declined payment stays as it is; the next attempt adds a new payment."""
-    new_preference = await client.preferences.create(preference())
-    for outcome in ("in_review", "rejected", "approved"):
-        paid = sandbox.buyer.pay_preference(new_preference, outcome=outcome)
-
-    assert ["rejected", "approved"] == [payment.status for payment in paid.payments]
-
-
-@pytest.mark.parametrize("outcome", ["approved", "rejected", "in_review"])
-async def test_what_was_paid_is_not_tried_again(client, sandbox, outcome):
-    """A closed order takes no further attempt, and a refund returns its payment."""
-    new_preference = await client.preferences.create(preference())
-    paid = sandbox.buyer.pay_preference(new_preference)
-
-    with pytest.raises(Rejected, match="closed"):
-        sandbox.buyer.pay_preference(new_preference, outcome=outcome)
-
-    assert ["refunded"] == [payment.status for payment in sandbox.buyer.refund_merchant_order(paid.id).payments]
-
-
 async def test_the_dates_of_validity_hold(client, sandbox):
     """With `expires`, a preference is paid from one date up to the other; without, the dates are words."""
     sandbox.clock.freeze(datetime(2026, 6, 1, tzinfo=UTC))
@@ -282,47 +198,6 @@ async def test_the_dates_of_validity_hold(client, sandbox):
     assert "closed" == sandbox.buyer.pay_preference(free).status
 
 
-@pytest.mark.parametrize(
-    ("date", "before", "after"), [("expiration_date_from", False, True), ("expiration_date_to", True, False)]
-)
-async def test_one_date_of_validity_is_enough(client, sandbox, date, before, after):
-    """A preference with a beginning alone has no end, and one with an end alone can be paid at once."""
-    sandbox.clock.freeze()
-    moment = (sandbox.clock.now() + timedelta(days=1)).isoformat()
-    new_preference = await client.preferences.create(preference(expires=True, **{date: moment}))
-
-    openings = []
-    for _ in range(2):
-        try:
-            openings.append(bool(sandbox.buyer.open_checkout(new_preference)))
-        except Rejected:
-            openings.append(False)
-        sandbox.clock.advance("P2D")
-
-    assert [before, after] == openings
-
-
-@pytest.mark.control("paymentsdk.sandbox._handlers.preferences._within", lambda begin, now, end: now <= end)
-async def test_a_preference_and_an_order_end_at_the_same_moment(client, sandbox, order):
-    """At the moment that both are to be paid before, neither can be."""
-    sandbox.clock.freeze()
-    end = (sandbox.clock.now() + timedelta(minutes=5)).isoformat()
-    new_preference = await client.preferences.create(preference(expires=True, expiration_date_to=end))
-    waiting = await client.orders.create(order(expiration_time="PT5M"))
-    sandbox.clock.advance("PT5M")
-
-    with pytest.raises(Rejected, match="the order is expired"):
-        sandbox.buyer.pay(waiting)
-    with pytest.raises(Rejected, match="cannot be paid"):
-        sandbox.buyer.pay_preference(new_preference)
-
-
-async def test_a_missing_document_cannot_be_paid(sandbox):
-    """An unknown id cannot be paid."""
-    with pytest.raises(Rejected, match="there is no"):
-        sandbox.buyer.pay_preference("1-2")
-
-
 EXCLUDED = {
     "excluded_payment_types": [{"id": "account_money"}],
     "excluded_payment_methods": [{"id": "debvisa"}],
@@ -334,12 +209,10 @@ EXCLUDED = {
     ("choice", "is_offered"),
     [
         ({}, False),
-        ({"payment_method": "account_money"}, False),
         ({"payment_method": "debit_card"}, False),
         ({"payment_method": "credit_card", "installments": 0}, False),
         ({"payment_method": "credit_card", "installments": 4}, False),
         ({"payment_method": "credit_card", "installments": 3}, True),
-        ({"payment_method": "prepaid_card"}, True),
         ({"payment_method": "prepaid_card", "installments": 36}, True),
     ],
 )
@@ -356,40 +229,3 @@ async def test_a_way_that_the_checkout_does_not_offer_is_rejected(plain, client,
 
     assert (200 if is_offered else 400) == response.status
     assert (2 if is_offered else 0) == [entry.kind for entry in sandbox.ledger()].count("payment")
-
-
-def places(value: object, at: str = "") -> set[str]:
-    """Return the places of all that stands in *value*."""
-    if isinstance(value, dict):
-        return {place for name, member in value.items() for place in places(member, f"{at}.{name}")}
-    if isinstance(value, list):
-        return {place for member in value for place in places(member, f"{at}[]")}
-    return {at}
-
-
-SHIPMENT = """
-    .id .shipment_type .shipping_mode .status .items[].id .items[].description .items[].quantity .items[].dimensions
-    .date_created .last_modified .date_first_printed .service_id .sender_id .receiver_id .receiver_address.id
-    .receiver_address.address_line .receiver_address.city.id .receiver_address.city.name .receiver_address.state.id
-    .receiver_address.state.name .receiver_address.country.id .receiver_address.country.name
-    .receiver_address.latitude .receiver_address.longitude .receiver_address.comment .receiver_address.contact
-    .receiver_address.phone .receiver_address.zip_code .receiver_address.street_name.en
-    .receiver_address.street_name.pt .receiver_address.street_name.es .receiver_address.street_number
-    .shipping_option.id .shipping_option.cost .shipping_option.currency_id .shipping_option.shipping_method_id
-    .shipping_option.estimated_delivery.date .shipping_option.name .shipping_option.list_cost
-    .shipping_option.speed.handling .shipping_option.speed.shipping
-"""
-
-
-async def test_a_shipment_has_every_member_of_the_contract(plain, sandbox):
-    """What a client can read in production it can read here."""
-    address = {"zip_code": "1414", "street_name": "Av. Libertador", "street_number": 10, "city_name": "Buenos Aires"}
-    address |= {"state_name": "CABA", "country_name": "Argentina"}
-    shipments = {"mode": "me2", "dimensions": "30x30x30,500", "cost": 3, "receiver_address": address}
-    payer = {"name": "Ana", "surname": "Gomez", "phone": {"area_code": "11", "number": "444"}}
-    body = {"items": [ITEM], "shipments": shipments, "payer": payer, "additional_info": "Ring twice"}
-    new_preference = (await plain("POST", "/checkout/preferences", body)).json
-    sandbox.buyer.pay_preference(new_preference["id"])
-    [order] = (await plain("GET", f"/merchant_orders/search?preference_id={new_preference['id']}")).json["elements"]
-
-    assert set(SHIPMENT.split()) == places(order["shipments"][0])

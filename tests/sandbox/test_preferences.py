@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+import json
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -11,90 +12,12 @@ import pytest
 from paymentsdk import BadRequest
 from paymentsdk.resources import preferences
 from paymentsdk.resources.preferences import PreferenceRequest
+from tests.resources.request_rules import WHOLE
 
 ITEM = {"id": "sku-1", "title": "Lamp", "quantity": 2, "unit_price": 10.25}
 
 
-EVERYTHING = {
-    "items": [
-        {
-            **ITEM,
-            "description": "d",
-            "picture_url": "https://x.example.com/p.png",
-            "category_id": "travels",
-            "currency_id": "ARS",
-            "type": "t",
-            "warranty": True,
-            "event_date": "2026-12-31T20:00:00.000-03:00",
-            "category_descriptor": {
-                "passenger": {
-                    "first_name": "A",
-                    "last_name": "B",
-                    "identification_type": "DNI",
-                    "identification_number": "1",
-                },
-                "route": {
-                    "departure": "GRU",
-                    "destination": "EZE",
-                    "departure_date_time": "2026-12-31T20:00:00.000-03:00",
-                    "arrival_date_time": "2026-12-31T23:00:00.000-03:00",
-                    "company": "c",
-                },
-            },
-        }
-    ],
-    "payer": {
-        "name": "A",
-        "surname": "B",
-        "first_name": "A",
-        "last_name": "B",
-        "email": "a@example.com",
-        "phone": {"area_code": 11, "number": 123456},
-        "identification": {"type": "DNI", "number": "1", "identification_type": "DNI", "identification_number": "1"},
-        "address": {"zip_code": "1", "street_name": "s", "street_number": 5},
-        "date_created": "2026-01-01",
-        "authentication_type": "Gmail",
-        "registration_date": "2020-01-18",
-        "is_prime_user": True,
-        "is_first_purchase_online": False,
-        "last_purchase": "2026-01-01",
-    },
-    "payment_methods": {
-        "excluded_payment_methods": [{"id": "x"}],
-        "excluded_payment_types": [{"id": "ticket"}],
-        "default_payment_method_id": "visa",
-        "installments": 36,
-        "default_installments": 1,
-    },
-    "shipments": {
-        "mode": "custom",
-        "local_pickup": False,
-        "dimensions": "30x30x30,500",
-        "default_shipping_method": 5,
-        "free_methods": [{"id": 5}],
-        "cost": 3.5,
-        "free_shipping": False,
-        "express_shipment": True,
-        "receiver_address": {"zip_code": "1", "street_name": "s", "city_name": "c", "street_number": 5},
-    },
-    "back_urls": {"success": "https://x.example.com/s"},
-    "notification_url": "https://x.example.com/n",
-    "statement_descriptor": "SHOP",
-    "additional_info": "i",
-    "auto_return": "approved",
-    "external_reference": "basket-1",
-    "expires": True,
-    "expiration_date_from": "2026-01-01T00:00:00.000Z",
-    "expiration_date_to": "2099-01-01T00:00:00.000Z",
-    "date_of_expiration": "2099-01-01T00:00:00.000Z",
-    "marketplace": "M",
-    "marketplace_fee": 1.5,
-    "differential_pricing": {"id": 1},
-    "tracks": [{"type": "google_ad", "values": {"conversion_id": "1"}}],
-    "binary_mode": True,
-    "sponsor_id": 12,
-    "metadata": {"a": [1, None, {"b": 2.5}]},
-}
+EVERYTHING = json.loads(WHOLE["preferences.create"])
 
 
 def preference(**members: object) -> PreferenceRequest:
@@ -114,34 +37,11 @@ async def test_every_member_comes_back(plain, sandbox):
     assert EVERYTHING["items"] == new_preference["items"]
 
 
-async def test_a_date_comes_back(plain, client):
-    """Without a time, or with one; where the contract asks for a date-time, a date alone is none."""
-    route = {"departure_date_time": "2026-12-31", "arrival_date_time": "2027-01-01T10:00:00.000Z"}
-    items = [{**ITEM, "event_date": "2026-12-31", "category_descriptor": {"route": route}}]
-    days = ("2026-01-01", "2026-01-02", "2026-01-02T03:04:05.000Z")
-    payer = dict(zip(("date_created", "registration_date", "last_purchase"), days, strict=True))
-    body = {"items": items, "payer": payer}
-
-    new_preference = (await plain("POST", "/checkout/preferences", body)).json
-    read = await client.preferences.create(msgspec.convert(body, PreferenceRequest))
-    refused = await plain("POST", "/checkout/preferences", {**body, "expiration_date_to": "2027-01-01"})
-
-    assert body == {"items": new_preference["items"], "payer": new_preference["payer"]}
-    assert datetime(2026, 12, 31, tzinfo=UTC) == read.items[0].event_date
-    assert date(2026, 12, 31) == read.items[0].category_descriptor.route.departure_date_time
-    assert (400, "invalid_expiration_date_to") == (refused.status, refused.code)
-
-
-@pytest.mark.parametrize("policy", ["left_out", "empty"])
-@pytest.mark.parametrize(
-    "moment", ["2026-01-01", "2015-06-02T12:58:41.425-04:00", "2015-06-02T12:58:41Z", "2026-01-01T00:00:00.000Z"]
-)
-async def test_a_moment_of_the_buyer_or_the_journey_comes_back_as_it_came(start, plain_to, moment, policy):
+@pytest.mark.parametrize("moment", ["2026-01-01", "2015-06-02T12:58:41.425-04:00", "2015-06-02T12:58:41Z"])
+async def test_a_moment_of_the_buyer_or_the_journey_comes_back_as_it_came(plain, moment):
     """In its own form and offset: only the moments of the platform itself are in UTC."""
-    plain = plain_to(await start(policies={"unset_strings": policy}))
     route = {"departure": "GRU", "departure_date_time": moment, "arrival_date_time": moment}
-    passenger = {"first_name": "A", "identification_number": "1"}
-    items = [{**ITEM, "category_descriptor": {"passenger": passenger, "route": route}}]
+    items = [{**ITEM, "category_descriptor": {"route": route}}]
     payer = {"date_created": moment, "registration_date": moment, "last_purchase": moment}
 
     new_preference = (await plain("POST", "/checkout/preferences", {"items": items, "payer": payer})).json
@@ -177,25 +77,13 @@ async def test_a_preference_says_whose_it_is_and_where_it_is_paid(client, sandbo
 
     assert str(sandbox.tenant.user_id) == collector == str(new_preference.collector_id)
     assert str(UUID(uuid)) == uuid
-    assert (
-        f"{sandbox.base_url}/checkout/{new_preference.id}"
-        == new_preference.init_point
-        == new_preference.sandbox_init_point
-    )
+    address = f"{sandbox.base_url}/checkout/{new_preference.id}"
+    assert (address, address) == (new_preference.init_point, new_preference.sandbox_init_point)
     assert ("regular_payment", sandbox.client_id) == (new_preference.operation_type, new_preference.client_id)
     assert new_preference.date_created == sandbox.clock.now()
 
 
-async def test_a_preference_may_be_a_request_of_money(client):
-    """`operation_type` is honoured; without one it is a regular payment."""
-    transfer, plain = [
-        await client.preferences.create(preference(operation_type=kind)) for kind in ("money_transfer", None)
-    ]
-
-    assert ("money_transfer", "regular_payment") == (transfer.operation_type, plain.operation_type)
-
-
-@pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0), (1, 2), (2.0, 1.0)])
+@pytest.mark.parametrize("quantities", [(2.0, 1), (1, 2.0)])
 async def test_a_repaired_item_is_kept_with_the_others(plain, quantities):
     """`2.0` is a whole number in JSON, in whichever of the items it stands."""
     items = [{**ITEM, "quantity": quantity} for quantity in quantities]
@@ -209,57 +97,32 @@ async def test_a_repaired_item_is_kept_with_the_others(plain, quantities):
     ("members", "code"),
     [
         ({"items": []}, "invalid_items"),
-        ({"items": None}, "invalid_items"),
         ({"items": [{**ITEM, "unit_price": "10.25"}]}, "invalid_items"),
         ({"payer": {"email": 5}}, "bad_request"),
-        ({"payer": {"authentication_type": "MOBILE"}}, "bad_request"),
-        ({"tracks": {}}, "bad_request"),
-        ({"auto_return": "all"}, "bad_request"),
-        ({"items": [{**ITEM, "unit_price": -1}]}, "invalid_items"),
-        ({"items": [{**ITEM, "unit_price": 1.005}]}, "invalid_items"),
-        ({"items": [{**ITEM, "quantity": 0}]}, "invalid_items"),
-        ({"items": [{**ITEM, "quantity": 1.5}]}, "invalid_items"),
-        ({"back_urls": {"success": "shop"}}, "invalid_back_urls"),
         ({"back_urls": []}, "invalid_back_urls"),
-        ({"back_urls": {"success": "http://[::1"}}, "invalid_back_urls"),
-        ({"back_urls": {"failure": "http://shop.example:x"}}, "invalid_back_urls"),
-        ({"payment_methods": {"installments": 0}}, "invalid_payment_methods"),
         ({"payment_methods": {"installments": 37}}, "invalid_payment_methods"),
-        ({"payment_methods": {"installments": "6"}}, "invalid_payment_methods"),
-        ({"payment_methods": {"default_installments": 37}}, "invalid_payment_methods"),
-        ({"payment_methods": {"default_installments": 0}}, "invalid_payment_methods"),
         ({"payment_methods": {"default_installments": 7, "installments": 6}}, "invalid_payment_methods"),
         ({"shipments": {"cost": "5"}}, "invalid_shipments"),
-        ({"shipments": {"cost": True}}, "invalid_shipments"),
-        ({"shipments": {"local_pickup": "yes"}}, "invalid_shipments"),
         ({"binary_mode": "true"}, "invalid_binary_mode"),
         ({"operation_type": "gift"}, "invalid_operation_type"),
-        ({"operation_type": 1}, "invalid_operation_type"),
         ({"items": [{**ITEM, "currency_id": "USD"}, {**ITEM, "currency_id": "ARS"}]}, "invalid_items"),
         ({"marketplace_fee": 20.51}, "invalid_marketplace_fee"),
-        ({"marketplace_fee": "1"}, "invalid_marketplace_fee"),
         ({"items": [{"unit_price": 10}], "marketplace_fee": 10.01}, "invalid_marketplace_fee"),
-        ({"items": [{"quantity": 3}], "marketplace_fee": 0.01}, "invalid_marketplace_fee"),
         ({"items": [{"unit_price": 10}, ITEM], "marketplace_fee": 30.51}, "invalid_marketplace_fee"),
         ({"expiration_date_from": "yesterday"}, "invalid_expiration_date_from"),
         ({"expiration_date_to": "2026-01-01T00:00:00"}, "invalid_expiration_date_to"),
-        (
-            {"expiration_date_from": "2026-02-01T00:00:00Z", "expiration_date_to": "2026-01-01T00:00:00Z"},
-            "invalid_expiration_date_to",
-        ),
+        ({"expiration_date_from": "2026-02-01T00:00:00Z", "expiration_date_to": "2026-01-01T00:00:00Z"},
+         "invalid_expiration_date_to"),
         ({"date_of_expiration": 5}, "invalid_date"),
-        ({"sponsor_id": -5}, "invalid_sponsor_id"),
         ({"sponsor_id": "somebody"}, "invalid_sponsor_id"),
-        ({"sponsor_id": "000"}, "invalid_sponsor_id"),
-        ({"sponsor_id": "\uff11\uff12"}, "invalid_sponsor_id"),
-        ({"sponsor_id": {}}, "invalid_sponsor_id"),
     ],
-)
+)  # fmt: skip
 async def test_a_broken_rule_is_rejected_with_the_code_of_its_member(plain, members, code):
     """The table of preference codes, by member."""
     response = await plain("POST", "/checkout/preferences", {"items": [ITEM], **members})
 
     assert (400, code) == (response.status, response.code)
+    assert response.json["cause"][0]["data"].startswith([*members][-1])
 
 
 @pytest.mark.parametrize(
@@ -272,15 +135,6 @@ async def test_a_fee_may_be_all_that_is_paid(plain, sandbox, items, fee):
 
     assert 201 == response.status
     assert fee == sandbox.buyer.open_checkout(response.json["id"])[1].merchant_order.total_amount
-
-
-async def test_a_member_without_a_code_is_named_all_the_same(plain):
-    """The contract has no code for the payer; the cause says where it is, and no item is blamed."""
-    response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "payer": {"email": 5}})
-
-    assert (400, "bad_request") == (response.status, response.code)
-    assert "item" not in response.json["message"]
-    assert response.json["cause"][0]["data"].startswith("payer.email: ")
 
 
 @pytest.mark.parametrize(("body", "code"), [({}, "invalid_items"), ([], "bad_request"), (b"{", "bad_request")])

@@ -72,18 +72,3 @@ async def test_provisioned_orders_spread_over_the_days(sandbox, client):
     assert all(Decimal(1) <= sale.total_amount == sale.paid_amount < 1000 for sale in sold)
     assert 6 == len(sandbox.ledger(second_seller.user_id))
     assert () == sandbox.clock.advance("P1D")
-
-
-async def test_a_program_provisions_by_the_control_api(sandbox, client, plain):
-    """In pieces, between which other requests are handled; it says no to a number or a seller that there is not."""
-    response = await plain("POST", "/_sandbox/provision", {"orders": 101, "days": 2})
-    rejected = [
-        await plain("POST", "/_sandbox/provision", body)
-        for body in ({"orders": 0}, {"orders": 1, "days": 4000}, {"orders": 1, "tenant": 5})
-    ]
-
-    assert (200, {"orders": 101}) == (response.status, response.json)
-    assert 101 == len(await client.merchant_orders.search().collect())
-    assert [400, 400, 404] == [answer.status for answer in rejected]
-    with pytest.raises(ValueError, match=r"\$.orders"):
-        sandbox.provision(orders=0)

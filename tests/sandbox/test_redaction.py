@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 import pytest
 
 
@@ -37,20 +35,6 @@ async def test_the_last_requests_are_shown_without_credentials(plain, client, sa
     )
     for secret in secrets:
         assert secret not in text
-
-
-async def test_a_form_is_shown_without_credentials(plain, sandbox):
-    """A form at the token endpoint is rejected, and none of it is shown."""
-    info = sandbox.describe()
-    form = {"grant_type": "authorization_code", "client_secret": info.client_secret, "code": info.authorization_code}
-    form |= {"code_verifier": "very-secret", "refresh_token": info.refresh_token}
-    headers = {"Content-Type": "application/x-www-form-urlencoded"}
-
-    refused = await plain("POST", "/oauth/token", urlencode(form).encode(), headers=headers)
-    [line] = (await plain("GET", "/_sandbox/requests")).json
-
-    assert 400 == refused.status
-    assert "***" == line["body"]
 
 
 MASKED = [

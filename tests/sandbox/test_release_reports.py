@@ -35,14 +35,6 @@ async def test_doing_it_twice_changes_nothing_more(client, sandbox):
     assert 1 == len(sandbox.ledger())
 
 
-async def test_every_seller_has_one(client, connect, sandbox):
-    """Of their own."""
-    await client.release_reports.disable_schedule()
-    tenant = sandbox.create_tenant()
-    async with connect(sandbox, tenant) as second_client:
-        assert tenant.user_id == (await second_client.release_reports.disable_schedule()).user_id
-
-
 @pytest.mark.parametrize("effect", ["drip", "truncate"])
 async def test_a_response_without_a_body_has_none(plain, sandbox, monkeypatch, effect):
     """Of a 204 there is nothing to send slowly, or by half: the response is one, and the log says so."""

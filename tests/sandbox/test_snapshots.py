@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from paymentsdk import RateLimited
-from paymentsdk.sandbox import FaultRule, Sandbox
+from paymentsdk.sandbox import FaultRule
 
 MIB = 1024 * 1024
 
@@ -41,31 +41,6 @@ async def test_snapshots_are_taken_while_requests_are_handled(busy, plain_to, co
 
     assert sorted(counts) == counts
     assert all(150 <= paid == sold for paid, sold in counts)
-
-
-async def test_a_snapshot_is_replaced_by_the_next_of_its_name(busy, plain_to):
-    """It has the documents and the policies of that moment."""
-    for size in (7, 8):
-        busy.create_tenant()
-        busy.platform.change_policies({"page_size": size})
-        busy.platform.snapshot()
-    busy.create_tenant()
-    busy.platform.change_policies({"page_size": 9})
-    busy.platform.restore()
-
-    assert (3, 8) == (len((await plain_to(busy)("GET", "/_sandbox/tenants")).json), busy.policies.page_size)
-
-
-async def test_snapshots_are_in_memory(tmp_path, plain_to):
-    """Nothing is beside the file of a sandbox, and a later start has no snapshot."""
-    path = tmp_path / "sandbox.db"
-    async with Sandbox(db=str(path)) as sandbox:
-        sandbox.snapshot()
-        sandbox.restore()
-    async with Sandbox(db=str(path)) as sandbox:
-        assert 404 == (await plain_to(sandbox)("POST", "/_sandbox/restore")).status
-
-    assert [path] == list(tmp_path.iterdir())
 
 
 # --- in a file ---------------------------------------------------------------------------------------------------

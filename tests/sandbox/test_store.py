@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -15,62 +12,6 @@ from msgspec.structs import replace
 from paymentsdk.resources.orders import TypeResponse
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Platform, Sandbox
-
-
-@pytest.mark.control("paymentsdk.sandbox._store.Store.locked", lambda self: nullcontext())
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda platform: platform.snapshot(),
-        lambda platform: platform.restore(),
-        lambda platform: platform.clock.freeze(),
-        lambda platform: platform.clock.advance("PT1S"),
-        lambda platform: platform.clock.resume(),
-        lambda platform: platform.change_policies({"page_size": 1}),
-    ],
-    ids=["snapshot", "restore", "freeze", "advance", "resume", "policies"],
-)
-def test_no_thread_comes_between_the_steps_of_a_change(change, monkeypatch):
-    """It would find half of it done: the orders of before, say, with the time of later, by which they have expired."""
-    kept_out = []
-
-    def look(*step: object) -> None:
-        with ThreadPoolExecutor(1) as executor:
-            acquired = executor.submit(platform.store._lock.acquire, blocking=False).result()
-            if acquired:
-                executor.submit(platform.store._lock.release).result()
-        kept_out.append(not acquired)
-
-    # Closed also when the check fails, as it does in the controls: Python 3.13 reports a database that is left open.
-    with closing(Platform()) as platform:
-        platform.snapshot()
-        monkeypatch.setattr(platform.feed, "publish", look)
-        monkeypatch.setattr(platform.faults, "standing", look)
-        change(platform)
-
-    assert {True} == {*kept_out}
-
-
-def test_snapshots_are_taken_and_restored_from_any_thread():
-    """At the same time, under one name: nobody meets one that is gone or closed."""
-    platform, failures = Platform(), []
-    platform.snapshot()
-
-    def work(step: Callable[[], None]) -> None:
-        try:
-            for _ in range(50):
-                step()
-        except (KeyError, sqlite3.Error) as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(step,)) for step in (platform.snapshot, platform.restore) * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    platform.close()
-
-    assert [] == failures
 
 
 async def test_a_file_keeps_everything(tmp_path, connect, order):
@@ -132,20 +73,6 @@ async def test_a_restart_gives_grants_that_work(tmp_path, connect):
         assert await client.oauth.refresh(sandbox.refresh_token)
 
 
-async def test_a_restart_gives_a_code_that_has_not_expired(tmp_path, connect, plain_to):
-    """By the clock that the file keeps, at the very moment of its end; all places that show the code show the same."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path, frozen=True) as sandbox:
-        expired = sandbox.authorization_code
-        sandbox.clock.advance("PT10M")
-    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
-        state = (await plain_to(sandbox)("GET", "/_sandbox/state")).json
-        assert expired != sandbox.authorization_code
-        assert sandbox.authorization_code == sandbox.describe().authorization_code
-        assert sandbox.authorization_code == state["sandbox"]["authorization_code"]
-        assert await client.oauth.exchange_code(sandbox.authorization_code)
-
-
 async def test_one_sandbox_uses_a_file(tmp_path):
     """A second one says so; when the first has ended, it may."""
     path = str(tmp_path / "sandbox.db")
@@ -154,19 +81,6 @@ async def test_one_sandbox_uses_a_file(tmp_path):
             Sandbox(db=path)
     async with Sandbox(db=path):
         pass
-
-
-async def test_a_file_can_be_restored(tmp_path, connect, order):
-    """A snapshot brings back what a file had, and it stays so after a restart."""
-    path = str(tmp_path / "sandbox.db")
-    async with Sandbox(db=path) as sandbox, connect(sandbox) as client:
-        new_order = await client.orders.create(order())
-        sandbox.platform.snapshot()
-        await client.orders.cancel(new_order.id)
-        sandbox.platform.restore()
-        assert "created" == (await client.orders.get(new_order.id)).status
-    async with Sandbox(db=path) as sandbox:
-        assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
 
 
 @pytest.mark.parametrize("content", [b"not a database, but a text that is long enough to be looked at", None])

@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from paymentsdk import BadRequest, NotFound
+from paymentsdk import NotFound
 from paymentsdk.sandbox import FreeTrialRequest, PlanRequest, RecurringRequest, Rejected
+from tests.sandbox.orders import members
 
 
 async def make_plan(plain, reason: str = "Weekly", **recurring: object) -> dict:
@@ -25,47 +26,30 @@ async def test_the_first_seller_has_a_plan(client, sandbox):
     sandbox.buyer.subscribe(plan.init_point)
     [row] = await client.plans.search().collect()
 
-    assert ("active", 1, "months", Decimal("99.90"), "ARS") == (
-        plan.status,
-        plan.auto_recurring.frequency,
-        plan.auto_recurring.frequency_type,
-        plan.auto_recurring.transaction_amount,
-        plan.auto_recurring.currency_id,
+    assert ("active", 1, "months", Decimal("99.90"), "ARS") == members(
+        plan,
+        "status auto_recurring.frequency auto_recurring.frequency_type auto_recurring.transaction_amount"
+        " auto_recurring.currency_id",
     )
     assert (int(sandbox.client_id), sandbox.tenant.user_id) == (plan.application_id, plan.collector_id)
     assert (None, 1) == (plan.subscribed, row.subscribed)
 
 
-async def test_a_plan_has_every_member_that_it_was_made_with(plain, client, sandbox):
+async def test_a_plan_has_every_member_that_it_was_made_with(plain):
     """Free trial, allowed methods, billing day."""
-    body = {
-        "reason": "Gym",
-        "auto_recurring": {
-            "transaction_amount": "30",
-            "frequency": 2,
-            "repetitions": 12,
-            "billing_day": 10,
-            "billing_day_proportional": True,
-            "free_trial": {"frequency": 7, "frequency_type": "days"},
-            "currency_id": "USD",
-        },
-        "payment_methods_allowed": {"payment_types": [{"id": "credit_card"}]},
-        "back_url": "https://shop.example.com",
-        "external_reference": "gym",
-    }
-    new_plan = (await plain("POST", "/_sandbox/plans", body)).json
-    plan = await client.plans.get(new_plan["id"])
+    recurring = {"transaction_amount": 30, "frequency": 2, "repetitions": 12, "billing_day": 10}
+    recurring |= {"billing_day_proportional": True, "currency_id": "USD"}
+    recurring |= {"free_trial": {"frequency": 7, "frequency_type": "days"}}
+    body = {"reason": "Gym", "back_url": "https://shop.example.com", "external_reference": "gym"}
+    body |= {"payment_methods_allowed": {"payment_types": [{"id": "credit_card"}]}}
 
-    assert ("Gym", "gym", "https://shop.example.com") == (plan.reason, plan.external_reference, plan.back_url)
-    assert (2, 12, 10, True, "USD") == (
-        plan.auto_recurring.frequency,
-        plan.auto_recurring.repetitions,
-        plan.auto_recurring.billing_day,
-        plan.auto_recurring.billing_day_proportional,
-        plan.auto_recurring.currency_id,
-    )
-    assert (7, "days") == (plan.auto_recurring.free_trial.frequency, plan.auto_recurring.free_trial.frequency_type)
-    assert ({"id": "credit_card"},) == plan.payment_methods_allowed.payment_types
+    new_plan = (await plain("POST", "/_sandbox/plans", {**body, "auto_recurring": recurring})).json
+    plan = (await plain("GET", f"/preapproval_plan/{new_plan['id']}")).json
+
+    assert body == {name: plan[name] for name in body}
+    trial = plan["auto_recurring"].pop("free_trial")
+    assert recurring.pop("free_trial").items() <= trial.items()
+    assert recurring.items() <= plan["auto_recurring"].items()
 
 
 async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
@@ -84,53 +68,12 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == response.json
 
 
-async def test_a_plan_without_the_member_is_sorted_last(plain, client):
-    """Whichever way it goes: no member is not a string, and before none that begins with a later letter."""
-    references = {}
-    for reference in ("Zebra", "Ant", None):
-        body = {"reason": "club", "auto_recurring": {"transaction_amount": "1"}, "external_reference": reference}
-        references[(await plain("POST", "/_sandbox/plans", body)).json["id"]] = reference
-
-    async def sorted_by(**criteria: str) -> list[str | None]:
-        return [
-            references[plan.id] async for plan in client.plans.search(q="club", sort="external_reference", **criteria)
-        ]
-
-    assert ["Ant", "Zebra", None] == await sorted_by()
-    assert ["Zebra", "Ant", None] == await sorted_by(criteria="desc")
-
-
-async def test_plans_are_sorted_by_their_subscribers(plain, client, sandbox):
-    """`subscribed` is a member of the results like any other: a number, of which 10 comes after 9."""
-    for subscribers in (10, 2, 9):
-        body = {"reason": f"{subscribers}", "auto_recurring": {"transaction_amount": "1"}}
-        plan_id = (await plain("POST", "/_sandbox/plans", body)).json["id"]
-        for _ in range(subscribers):
-            sandbox.buyer.subscribe(plan_id)
-
-    async def sorted_by(**criteria: str) -> list[int | None]:
-        return [plan.subscribed async for plan in client.plans.search(sort="subscribed", page_size=2, **criteria)]
-
-    assert [0, 2, 9, 10] == await sorted_by()
-    assert [10, 9, 2, 0] == await sorted_by(criteria="desc")
-
-
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=x", "offset=-1", "sort=colour", "criteria=up", "offset=" + "9" * 40]
-)
+@pytest.mark.parametrize("query", ["limit=0", "sort=colour", "criteria=up"])
 async def test_a_bad_plan_search_is_rejected(plain, query):
     """400 `bad-request`."""
     response = await plain("GET", f"/preapproval_plan/search?{query}")
 
     assert (400, "bad-request") == (response.status, response.code)
-
-
-async def test_a_plan_of_another_seller_is_not_found(client, sandbox):
-    """404 `not-found`."""
-    for name in (sandbox.create_tenant().plan_id, "nothing"):
-        with pytest.raises(NotFound) as rejected:
-            await client.plans.get(name)
-        assert "not-found" == rejected.value.code
 
 
 async def states(client, subscription) -> list[tuple[str, str, int]]:
@@ -150,12 +93,8 @@ async def test_an_invoice_is_scheduled_then_collected(client, sandbox):
     assert ("scheduled", "pending", 0) == (waiting.status, waiting.summarized, waiting.retry_attempt)
     assert None is waiting.payment
     assert collected.debit_date.date() == subscription.started.date()
-    assert ("scheduled", "member-1", "ARS", Decimal("99.90"), "Monthly subscription") == (
-        collected.type,
-        collected.external_reference,
-        collected.currency_id,
-        collected.transaction_amount,
-        collected.reason,
+    assert ("scheduled", "member-1", "ARS", Decimal("99.90"), "Monthly subscription") == members(
+        collected, "type external_reference currency_id transaction_amount reason"
     )
     assert Decimal("99.90") == sum(entry.amount for entry in sandbox.ledger())
 
@@ -172,7 +111,7 @@ async def test_a_free_trial_delays_the_first_invoice(plain, client, sandbox):
 
 
 async def test_collection_is_tried_again(client, sandbox):
-    """Scheduled -> recycling -> recycling -> processed, after the waits of the policy."""
+    """Scheduled, recycling twice, processed, after the waits of the policy; it is one invoice."""
     subscription = sandbox.buyer.subscribe(rejections=2)
     attempts = []
     for wait in ("PT0S", "P1D", "P3D"):
@@ -181,19 +120,9 @@ async def test_collection_is_tried_again(client, sandbox):
     [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     assert [("recycling", "pending", 1), ("recycling", "pending", 2), ("processed", "done", 3)] == attempts
+    assert Decimal("99.90") == balance(sandbox)
     assert "approved" == first.payment.status
     assert first.last_modified == subscription.started + timedelta(days=4)
-
-
-async def test_an_attempt_that_is_made_again_makes_no_other_invoice(client, sandbox):
-    """One invoice for each period, however often it is tried: a buyer who was rejected owes nothing twice."""
-    subscription = sandbox.buyer.subscribe(rejections=3)
-    sandbox.clock.advance("P9D")
-
-    collected, waiting = reversed(await client.invoices.search(preapproval_id=subscription.id).collect())
-
-    assert (4, 0) == (collected.retry_attempt, waiting.retry_attempt)
-    assert Decimal("99.90") == balance(sandbox)
 
 
 async def test_collection_is_given_up(start, connect):
@@ -205,23 +134,8 @@ async def test_collection_is_given_up(start, connect):
         [*_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     assert ["invoice.recycling", "invoice.recycling", "invoice.processed"] == [event.kind for event in happened]
-    assert ("processed", "done", 3, "rejected") == (
-        first.status,
-        first.summarized,
-        first.retry_attempt,
-        first.payment.status,
-    )
+    assert ("processed", "done", 3, "rejected") == members(first, "status summarized retry_attempt payment.status")
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
-
-
-async def test_a_debit_date_is_a_date(plain, sandbox):
-    """The contract calls it one; the other members are moments."""
-    sandbox.buyer.subscribe()
-
-    *_, invoice = (await plain("GET", "/authorized_payments/search")).json["results"]
-
-    assert f"{sandbox.clock.now():%Y-%m-%d}" == invoice["debit_date"]
-    assert "T" in invoice["date_created"]
 
 
 async def test_repetitions_end_a_subscription(plain, client, sandbox):
@@ -251,16 +165,9 @@ async def test_a_subscription_can_be_ended(client, sandbox):
 
 
 PAYMENT_STATES = [
-    "pending",
-    "approved",
-    "authorized",
-    "in_process",
-    "in_mediation",
-    "rejected",
-    "canceled",
-    "refunded",
+    "pending", "approved", "authorized", "in_process", "in_mediation", "rejected", "canceled", "refunded",
     "charged_back",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("status", PAYMENT_STATES)
@@ -308,12 +215,7 @@ async def test_an_invoice_that_was_settled_by_hand_is_not_collected(client, sand
     after, money = SETTLED[status]
     [invoice] = await client.invoices.search(id=recycling.id).collect()
     assert () == happened
-    assert ("recycling", after, "done", 1) == (
-        recycling.status,
-        invoice.status,
-        invoice.summarized,
-        invoice.retry_attempt,
-    )
+    assert ("recycling", after, "done", 1) == (recycling.status, *members(invoice, "status summarized retry_attempt"))
     assert (status, money) == (invoice.payment.status, balance(sandbox))
 
 
@@ -333,59 +235,7 @@ async def test_an_invoice_that_was_left_open_by_hand_is_collected(client, sandbo
     assert Decimal("99.90") == balance(sandbox)
 
 
-async def test_an_invoice_that_was_given_up_can_be_paid_by_hand(start, connect):
-    """It is processed then, and ending the subscription takes nothing back."""
-    sandbox = await start(frozen=True, policies={"invoice_retries": ""})
-    async with connect(sandbox) as client:
-        subscription = sandbox.buyer.subscribe(rejections=-1)
-        sandbox.clock.advance("PT0S")
-        [_, given_up] = await client.invoices.search(preapproval_id=subscription.id).collect()
-
-        sandbox.buyer.change_invoice_payment(given_up.id, "approved")
-        sandbox.buyer.unsubscribe(subscription)
-        [invoice] = await client.invoices.search(id=given_up.id).collect()
-
-    rejected, approved = given_up.payment.status, invoice.payment.status
-    assert ("processed", "rejected", "processed", "approved") == (given_up.status, rejected, invoice.status, approved)
-    assert Decimal("99.90") == balance(sandbox)
-
-
-async def test_invoices_are_searched_by_their_four_identifiers(client, sandbox):
-    """Invoice, subscription, payment and payer; all together must hold."""
-    subscription, second = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
-    sandbox.clock.advance("PT0S")
-    [_, first] = await client.invoices.search(preapproval_id=subscription.id).collect()
-
-    async def found(**filters: object) -> int:
-        return len(await client.invoices.search(**filters).collect())
-
-    assert (4, 2, 1, 1, 4) == (
-        await found(),
-        await found(preapproval_id=second.id),
-        await found(id=first.id),
-        await found(payment_id=first.payment.id),
-        await found(payer_id=subscription.payer_id),
-    )
-    assert (1, 0, 0) == (
-        await found(id=first.id, preapproval_id=subscription.id),
-        await found(id=first.id, preapproval_id=second.id),
-        await found(payer_id=5),
-    )
-
-
-@pytest.mark.parametrize("order", ["newest", "oldest"])
-async def test_which_invoice_comes_first_is_a_policy(start, connect, order):
-    """`search_order`, as of merchant orders."""
-    sandbox = await start(frozen=True, policies={"search_order": order})
-    async with connect(sandbox) as client:
-        sandbox.buyer.subscribe()
-        sandbox.clock.advance("PT0S")
-        statuses = [invoice.status async for invoice in client.invoices.search()]
-
-    assert ["processed", "scheduled"] == (statuses if order == "oldest" else statuses[::-1])
-
-
-@pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=-1", "limit=0", "offset=-1"])
+@pytest.mark.parametrize("query", ["id=x", "payment_id=1.5", "payer_id=%D9%A3", "limit=0"])
 async def test_a_bad_invoice_search_is_rejected(plain, query):
     """400 `bad-request`."""
     response = await plain("GET", f"/authorized_payments/search?{query}")
@@ -403,11 +253,15 @@ async def test_a_search_without_an_identifier_is_a_policy(start, plain_to, polic
     assert 200 == (await plain("GET", "/authorized_payments/search?payer_id=5")).status
 
 
-async def test_invoices_of_others_are_not_seen(connect, sandbox):
-    """A seller sees their own."""
+async def test_invoices_and_plans_of_others_are_not_seen(connect, sandbox):
+    """A seller sees their own; the plan of another seller is `not-found`."""
     sandbox.buyer.subscribe()
     async with connect(sandbox, sandbox.create_tenant()) as second_client:
         assert [] == await second_client.invoices.search().collect()
+        with pytest.raises(NotFound) as rejected:
+            await second_client.plans.get(sandbox.plan_id)
+
+    assert "not-found" == rejected.value.code
 
 
 @pytest.mark.parametrize(
@@ -433,36 +287,6 @@ async def test_debit_dates_keep_to_the_calendar(plain, client, sandbox, recurrin
     assert dates == [f"{invoice.debit_date:%Y-%m-%d}" for invoice in reversed(invoices)][: len(dates)]
 
 
-@pytest.mark.parametrize("billing_day", [1, 15, 28])
-async def test_the_part_of_a_first_charge_is_never_more_than_the_whole(plain, client, sandbox, billing_day):
-    """On whatever day a subscription begins, no more than the 30 days of a whole charge are left to its billing day."""
-    sandbox.clock.freeze(datetime(2026, 1, 1, 9, tzinfo=UTC))
-    plan = await make_plan(plain, billing_day=billing_day)
-    days = set()
-    for _ in range(90):
-        subscription = sandbox.buyer.subscribe(plan["id"])
-        [*_, invoice] = await client.invoices.search(preapproval_id=subscription.id).collect()
-        days.add((invoice.debit_date.date() - subscription.started.date()).days)
-        sandbox.buyer.unsubscribe(subscription)
-        sandbox.clock.advance("P1D")
-
-    assert set(range(31)) == days
-
-
-async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
-    """With `billing_day_proportional`, only the days up to the billing day are charged first."""
-    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    plan = await make_plan(plain, transaction_amount="30.00", billing_day=11, billing_day_proportional=True)
-    subscription = sandbox.buyer.subscribe(plan["id"])
-
-    sandbox.clock.advance("P60D")
-    invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
-
-    assert [Decimal("10.00"), Decimal("30.00"), Decimal("30.00")] == [
-        invoice.transaction_amount for invoice in reversed(invoices)
-    ]
-
-
 @pytest.mark.parametrize(
     ("recurring", "charged"),
     [
@@ -470,13 +294,14 @@ async def test_the_first_charge_can_be_a_part(plain, client, sandbox):
         ({"frequency": 12, "frequency_type": "months"}, "10.00"),
         ({"frequency": 20, "frequency_type": "days"}, "180.00"),
         ({"frequency": 7, "frequency_type": "days"}, "360.00"),
+        ({"billing_day_proportional": False}, "360.00"),
     ],
 )
 async def test_a_part_is_one_of_what_a_whole_charge_is_for(plain, sandbox, recurring, charged):
     """Ten days are a third of a month and little of a year, and of a week they are no part: that is charged whole."""
     sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    charge = {"transaction_amount": "360.00", "billing_day": 11, "billing_day_proportional": True}
-    sandbox.buyer.subscribe((await make_plan(plain, **charge, **recurring))["id"])
+    charge = {"transaction_amount": "360.00", "billing_day": 11, "billing_day_proportional": True, **recurring}
+    sandbox.buyer.subscribe((await make_plan(plain, **charge))["id"])
 
     sandbox.clock.advance("P10D")
 
@@ -494,17 +319,6 @@ async def test_a_part_has_no_cents_where_the_currency_has_none(plain, sandbox, c
     sandbox.clock.advance("P10D")
 
     assert charged == f"{balance(sandbox)}"
-
-
-@pytest.mark.parametrize("members", [{"billing_day_proportional": False}, {}])
-async def test_the_first_charge_is_whole_unless_the_plan_says_otherwise(plain, sandbox, members):
-    """A billing day by itself moves the first charge and makes it no smaller."""
-    sandbox.clock.freeze(datetime(2026, 3, 1, tzinfo=UTC))
-    sandbox.buyer.subscribe((await make_plan(plain, transaction_amount="30.00", billing_day=11, **members))["id"])
-
-    sandbox.clock.advance("P10D")
-
-    assert Decimal("30.00") == balance(sandbox)
 
 
 @pytest.mark.parametrize(
@@ -535,24 +349,6 @@ async def test_the_ledger_has_the_currency_of_the_plan(plain, client, sandbox):
     ]
 
 
-async def test_a_bad_plan_is_rejected(plain):
-    """The control API checks what it takes."""
-    for recurring in (
-        {},
-        {"transaction_amount": "1", "frequency": 0},
-        {"transaction_amount": "1", "frequency_type": "x"},
-    ):
-        assert 400 == (await plain("POST", "/_sandbox/plans", {"reason": "x", "auto_recurring": recurring})).status
-
-
-async def test_the_client_rejects_a_bad_limit_too(client):
-    """The same rule on both sides."""
-    with pytest.raises(ValueError, match="page_size"):
-        await client.invoices.search(page_size=0).collect()
-    with pytest.raises(BadRequest):
-        await client.invoices.search(id="x").collect()
-
-
 async def test_an_uncollected_invoice_has_no_payment_to_change(plain, client, sandbox):
     """409: its charge could not be given back before it was made."""
     subscription = sandbox.buyer.subscribe()
@@ -575,29 +371,10 @@ async def test_only_an_active_plan_is_subscribed_to(plain, sandbox):
         sandbox.buyer.subscribe(plan["id"])
 
 
-@pytest.mark.parametrize(("rejections", "status"), [(-2, 400), (-1, 200), (0, 200), (3, 200)])
+@pytest.mark.parametrize(("rejections", "status"), [(-2, 400), (-1, 200)])
 async def test_rejections_are_a_number_or_all(plain, rejections, status):
     """-1 stands for all of them, and no other number below zero for anything."""
     assert status == (await plain("POST", "/_sandbox/subscriptions", {"rejections": rejections})).status
-
-
-async def test_a_subscription_that_ended_is_not_counted(client, sandbox):
-    """`subscribed` says how many pay, not how many ever did."""
-    ongoing, ended = sandbox.buyer.subscribe(), sandbox.buyer.subscribe()
-    before = (await client.plans.search().first()).subscribed
-    sandbox.buyer.unsubscribe(ended)
-
-    assert (2, 1) == (before, (await client.plans.search().first()).subscribed)
-    assert "authorized" == ongoing.status
-
-
-@pytest.mark.parametrize("name", ["id", "payment_id", "payer_id"])
-async def test_a_number_is_written_in_ascii_digits(plain, name):
-    """Digits of other scripts are none of the contract's: what was meant is not to be guessed."""
-    for digit in ("%D9%A3", "%EF%BC%95", "%C2%B2"):
-        response = await plain("GET", f"/authorized_payments/search?{name}={digit}")
-        assert (400, "bad-request") == (response.status, response.code)
-    assert 200 == (await plain("GET", f"/authorized_payments/search?{name}=3")).status
 
 
 async def test_a_plan_is_made_in_python(client, sandbox):

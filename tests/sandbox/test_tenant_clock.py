@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from paymentsdk import AuthenticationFailed
-from paymentsdk.sandbox import FaultRule, WebhookRequest
+from paymentsdk.sandbox import WebhookRequest
 
 QUARTER = timedelta(minutes=15)
 
@@ -42,20 +42,6 @@ async def test_an_order_expires_by_the_clock_of_its_seller(plain, sandbox, tenan
     ]
 
 
-async def test_what_is_made_later_falls_due_by_that_clock(client, connect, sandbox, tenants, order):
-    """Both clocks move what falls due: that of the sandbox, and that of the seller."""
-    second = tenants[1]
-    sandbox.advance(second, "P1D")
-    async with connect(sandbox, second) as second_client:
-        expiring, unmoved = await second_client.orders.create(order()), await client.orders.create(order())
-        early = sandbox.clock.advance("PT10M")
-        late = sandbox.advance(second, timedelta(minutes=5))
-
-        assert (sandbox.now(second) - QUARTER, expiring.created_date) == (expiring.created_date, late[0].at - QUARTER)
-        assert ((), [expiring.id]) == (early, [event.id for event in late])
-        assert "created" == (await client.orders.get(unmoved.id)).status
-
-
 async def test_tokens_keys_and_windows_follow(connect, sandbox, tenants, order):
     """A key is forgotten after 24 hours, a sale leaves the search after 90 days, a token ends after 180."""
     first, second = tenants
@@ -80,23 +66,6 @@ async def test_tokens_keys_and_windows_follow(connect, sandbox, tenants, order):
         assert "processed" == (await still.orders.get(orders_by_seller[0][0].id)).status
 
 
-async def test_notifications_are_due_by_it(connect, sandbox, tenants, order, until):
-    """A notification that a fault delays by an hour is sent once the hour of its seller is over."""
-    sandbox.faults.add(FaultRule(effect="delayed", operation="notifications.*", seconds=3600))
-    for tenant in tenants:
-        sandbox.webhooks.add(WebhookRequest(url="http://127.0.0.1:9/"), tenant)
-        async with connect(sandbox, tenant) as client:
-            await client.orders.create(order(expiration_time="PT2H"))
-    sandbox.run_due()
-    waiting = sandbox.webhooks.deliveries()
-
-    sandbox.advance(tenants[1], "PT1H")
-    await until(lambda: sandbox.webhooks.deliveries(tenants[1])[0].attempts)
-
-    assert [0, 0] == [delivery.attempts for delivery in waiting]
-    assert 0 == sandbox.webhooks.deliveries(tenants[0])[0].attempts
-
-
 async def test_it_survives_a_restart_and_a_restore(start, connect, order, tmp_path):
     """What waits stays due by the clock of its seller."""
     file = str(tmp_path / "shop.db")
@@ -115,18 +84,3 @@ async def test_it_survives_a_restart_and_a_restore(start, connect, order, tmp_pa
 
     assert timedelta(days=1) == sandbox.ahead(seller)
     assert ["order.expired"] == [event.kind for event in sandbox.advance(seller, QUARTER)]
-
-
-@pytest.mark.parametrize(
-    ("duration", "words"),
-    [("-PT1M", "not an ISO 8601 duration"), ("soon", "not an ISO 8601 duration"), ("P3661D", "at most ten years")],
-)
-async def test_an_impossible_move_is_rejected(plain, sandbox, duration, words):
-    """And moves nothing."""
-    path = f"/_sandbox/tenants/{sandbox.tenant.user_id}/clock"
-
-    rejected = await plain("POST", f"{path}/advance", {"duration": duration})
-    unknown = await plain("POST", "/_sandbox/tenants/1/clock/advance", {"duration": "PT1M"})
-
-    assert (400, True, 404) == (rejected.status, words in rejected.json["message"], unknown.status)
-    assert timedelta() == sandbox.ahead(sandbox.tenant)

@@ -138,13 +138,6 @@ async def test_rows_drift_while_they_are_walked(start, plain_to, sell, effect, c
     assert after == await names(plain), "what happened stays"
 
 
-@pytest.mark.parametrize("effect", ["row_inserted", "row_deleted", "row_changed"])
-async def test_a_walk_over_nothing_does_not_drift(plain, sandbox, effect):
-    """Where there is no row, nothing happens to one."""
-    with sandbox.faults.add(FaultRule(effect=effect, operation=WALK)):
-        assert [] == await names(plain)
-
-
 def test_rows_of_other_searches_do_not_drift():
     """A rule that could never do anything is rejected."""
     with pytest.raises(ValueError, match=r"row_deleted can only happen to merchant_orders\.search"):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
 import aiohttp
 import msgspec
 import pytest
-from jsonschema import Draft202012Validator, SchemaError
-from jsonschema.validators import validator_for
-from msgspec import Struct, inspect
+from jsonschema import Draft202012Validator
+from msgspec import inspect
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
@@ -79,32 +74,6 @@ def test_the_document_is_valid(described):
     assert [] == [error.message for error in OpenAPIV31SpecValidator(described).iter_errors()]
 
 
-def test_a_document_that_is_not_is_found(described):
-    """Negative control: without a description of a response, the validator speaks."""
-    broken = copy.deepcopy(described)
-    del broken["paths"]["/v1/orders"]["post"]["responses"]["201"]["description"]
-
-    assert list(OpenAPIV31SpecValidator(broken).iter_errors())
-
-
-def test_every_schema_is_one(described):
-    """Each schema is valid by the dialect of OpenAPI 3.1; one of another type would not be."""
-    schemas = described["components"]["schemas"]
-
-    assert len(schemas) > len(OPERATIONS)
-    assert [] == [name for name, schema in schemas.items() if not is_schema(schema)]
-    assert not is_schema({"type": "text"})
-
-
-def is_schema(schema: dict[str, object]) -> bool:
-    """Whether *schema* is valid by its own dialect."""
-    try:
-        validator_for(schema, Draft202012Validator).check_schema(schema)
-    except SchemaError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_operation_is_in_it_with_its_codes(described, name):
     """Its path, method, summary, parameters and body; every documented code stands at its status."""
@@ -124,13 +93,6 @@ def test_every_operation_is_in_it_with_its_codes(described, name):
     assert operation.authenticated == ("403" in entry["responses"])
     for error in operation.errors:
         assert f"`{error.code}`: {error.meaning}" in entry["responses"][str(error.status)]["description"]
-
-
-def test_only_operations_are_in_it(described):
-    """Nothing else: no path of the control API, no page."""
-    operations = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
-
-    assert {(operation.path, operation.method) for operation in OPERATIONS.values()} == operations
 
 
 def test_every_member_of_every_struct_is_in_it(described):
@@ -162,19 +124,15 @@ def test_every_example_is_valid(described, name):
 
 
 WRONG = [
-    ("OrderRequest", {"total_amount": "0"}),
     ("OrderRequest", {"total_amount": "0.00"}),
     ("OrderRequest", {"total_amount": "50.0"}),
     ("OrderRequest", {"total_amount": 50}),
     ("OrderRequest", {"external_reference": "a b"}),
-    ("OrderRequest", {"type": "online"}),
     ("OrderRequest", {"notification_url": "https://shop.example.com"}),
     ("PreferenceRequest", {"items": []}),
     ("PreferenceRequest", {"marketplace_fee": -1}),
     ("CustomerRequest", {"email": "ana"}),
-    ("CustomerRequest", {"email": None}),
     ("WalletPaymentRequest", {"wallet_payment": {"transaction_amount": 0}}),
-    ("WalletPaymentRequest", {"wallet_payment": {"transaction_amount": None}}),
 ]
 
 
@@ -189,40 +147,6 @@ def test_what_the_sandbox_rejects_is_invalid(described, schema, change):
     assert check(described, schema, {**msgspec.to_builtins(example), **change})
 
 
-def test_what_has_no_content_has_no_schema():
-    """A 204 has no body, whatever Struct stands for it in Python; any other success has one."""
-    successes = {}
-    for status in (200, 204):
-        disable = replace(OPERATIONS["release_reports.disable_schedule"], status=status)
-        described = document(handlers={disable: lambda context, request: None})
-        successes[status] = described["paths"][disable.path]["delete"]["responses"][str(status)]
-
-    assert {200: True, 204: False} == {status: "content" in success for status, success in successes.items()}
-
-
-class Pair(Struct, array_like=True):
-    """Two numbers as a list."""
-
-    first: int
-    second: int | None = None
-
-
-class Pairs(Struct):
-    """What an operation of one's own responds with."""
-
-    pairs: list[Pair]
-
-
-def test_a_struct_that_is_a_list_is_described_as_one():
-    """It has no members by name; the rest of the document is as it was."""
-    search = replace(OPERATIONS["plans.get"], name="pairs.get", path="/pairs/{id}", result=Pairs, echoes=())
-
-    described = document(handlers={search: lambda context, request: Pairs([])})
-
-    assert not list(OpenAPIV31SpecValidator(described).iter_errors())
-    assert "array" == described["components"]["schemas"]["pairs.Pair"]["type"]
-
-
 def test_policies_are_in_it():
     """The longest key and the members of a customer are those of the sandbox's policies."""
     described = document(policies={"max_key_length": 64, "customer_required": "five"})
@@ -230,19 +154,6 @@ def test_policies_are_in_it():
     key = described["paths"]["/v1/orders"]["post"]["parameters"][-1]
     assert 64 == key["schema"]["maxLength"]
     assert 5 == len(described["components"]["schemas"]["CustomerRequest"]["required"])
-
-
-async def test_a_response_with_an_empty_date_is_in_it(described):
-    """A policy of the sandbox has it for one that nobody has set, as some platforms do; no other string is a date."""
-    async with Sandbox(policies={"unset_strings": "empty"}) as sandbox, aiohttp.ClientSession() as session:
-        headers = {"Authorization": f"Bearer {sandbox.access_token}"}
-        url = f"{sandbox.base_url}/checkout/preferences"
-        async with session.post(url, json={"items": [{"title": "Lamp"}]}, headers=headers) as response:
-            preference = await response.json()
-
-    assert "" == preference["expiration_date_to"]
-    assert [] == check(described, "Preference", preference)
-    assert check(described, "Preference", {**preference, "expiration_date_to": "soon"})
 
 
 async def test_it_is_served_without_a_token_or_a_secret():
@@ -301,7 +212,6 @@ async def rejections(sandbox: Sandbox) -> list[object]:
 
     return [
         await ask("orders.get", order_id=missing),
-        await ask("orders.get", order_id="no-id"),
         await ask("orders.get", token="", order_id=missing),
         await ask("orders.create", {}),
         await ask("customers.create", {"email": "ana"}),
@@ -310,21 +220,3 @@ async def rejections(sandbox: Sandbox) -> list[object]:
         await ask("plans.get", id="none"),
         await ask("plans.search", query="?limit=0"),
     ]
-
-
-SERVED = """
-from urllib.request import urlopen
-from paymentsdk.sandbox import Sandbox
-
-with Sandbox().in_thread() as sandbox, urlopen(f"{sandbox.base_url}/openapi.json", timeout=10) as response:
-    print(response.read().decode())
-"""
-
-
-def test_without_docstrings_nothing_else_is_said():
-    """Under `python -OO` a Struct has no description, and not that of msgspec, which says nothing of the platform."""
-    output = subprocess.run([sys.executable, "-OO", "-c", SERVED], capture_output=True, text=True, check=True).stdout
-
-    described = [schema.get("description", "") for schema in json.loads(output)["components"]["schemas"].values()]
-    assert described
-    assert not any("msgspec" in text or "Struct" in text or "serializable" in text for text in described)

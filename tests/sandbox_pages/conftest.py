@@ -23,6 +23,7 @@ from paymentsdk import PaymentsClient
 from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.sandbox import Sandbox
+from tests.sandbox_pages.browser_steps import script
 
 #: What a Chromium may be called: first the one without a window, which needs a fifth of the other's CPU time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -33,32 +34,12 @@ PATIENCE = 20.0
 #: Seconds between two looks.
 TURN = 0.02
 _FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--remote-debugging-port=0",
-    "about:blank",
-)
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+    "--remote-debugging-port=0", "about:blank",
+)  # fmt: skip
 #: Says where an element is, and keeps the next press of the mouse from any other.
-_AIM = """(element) => {
-  element.scrollIntoView({ block: "center" });
-  window.missed = undefined;
-  addEventListener("click", (event) => {
-    window.missed = !element.contains(event.target);
-    if (window.missed) {
-      event.preventDefault();
-      event.stopImmediatePropagation();
-    }
-  }, { capture: true, once: true });
-  return JSON.stringify(element.getBoundingClientRect());
-}"""
+_AIM = script("aim.js")
 
 
 class Tab:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -11,34 +9,6 @@ import pytest
 from aiohttp import web
 
 from tests.sandbox_pages.browser_steps import open_dashboard, text_of
-
-
-async def test_a_checkout_link_appears(tab, sandbox, shop) -> None:
-    """A new preference is listed with the way to its checkout, and so is an old one."""
-    old = await shop.preference()
-    await open_dashboard(tab, sandbox)
-    new = await shop.preference(items=[{"title": "Bulb", "quantity": 1, "unit_price": "5"}])
-
-    await tab.until("document.querySelectorAll('#checkout-rows a').length === 2")
-
-    links = await tab.run("JSON.stringify([...document.querySelectorAll('#checkout-rows a')].map((one) => one.href))")
-    assert [new.init_point, old.init_point] == json.loads(links)
-
-
-async def test_a_checkout_link_has_a_name(tab, sandbox, shop) -> None:
-    """That of the buyer's page, also where a program sends a blank title: a link without text cannot be pressed."""
-    preferences = [
-        await shop.preference(items=[{**item, "quantity": 1, "unit_price": "5"}])
-        for item in ({"title": ""}, {"title": " \n", "description": "A lamp"}, {"title": "", "id": "7"})
-    ]
-    await open_dashboard(tab, sandbox)
-    await tab.until("document.querySelectorAll('#checkout-rows a').length === 3")
-
-    names = await tab.run("[...document.querySelectorAll('#checkout-rows a')].map((one) => one.textContent.trim())")
-    assert ["Item 7", "A lamp", "Item"] == names
-    for preference, name in zip(reversed(preferences), names, strict=True):
-        await tab.open(preference.init_point)
-        assert name == await text_of(tab, "h1")
 
 
 async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:
@@ -56,31 +26,6 @@ async def test_a_checkout_link_is_paid(tab, sandbox, shop) -> None:
     assert "checkouts" == await tab.run("document.activeElement.id")
     sandbox.buyer.refund_merchant_order(paid.id)
     await tab.until("document.querySelector('#checkout-rows .state')?.textContent === 'Refunded'")
-
-
-async def test_a_checkout_that_cannot_be_paid_says_why(tab, sandbox, shop) -> None:
-    """Where the sandbox rejects, its words are said, and the button stays."""
-    await shop.preference()
-    await open_dashboard(tab, sandbox)
-    await tab.until("document.querySelector('#checkout-rows button') !== null")
-    await tab.run('window.fetch = async () => new Response(\'{"message": "it is too late"}\', {status: 409})')
-
-    await tab.click("#checkout-rows button")
-
-    await tab.until("document.querySelector('#news').textContent === 'it is too late'")
-    assert 1 == await tab.run("document.querySelectorAll('#checkout-rows button').length")
-
-
-async def test_without_segno_the_text_of_the_code_is_shown(tab, sandbox, shop, monkeypatch) -> None:
-    """With one line that says how to get codes."""
-    monkeypatch.setitem(sys.modules, "segno", None)
-    order = await shop.order()
-    await open_dashboard(tab, sandbox)
-
-    await tab.until("document.querySelector('.card .code code') !== null")
-
-    text = await text_of(tab, ".card .code")
-    assert text.startswith(f"{order.type_response.qr_data}install the extra `qr`: pip install ")
 
 
 async def test_a_sandbox_that_ends_is_noticed(tab, sandbox) -> None:

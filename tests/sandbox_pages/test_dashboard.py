@@ -7,10 +7,6 @@ import sys
 
 import pytest
 
-from paymentsdk.resources.merchant_orders import MerchantOrderState
-from paymentsdk.resources.orders import OrderStatus
-from paymentsdk.sandbox import FaultRule
-
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 
 
@@ -50,13 +46,6 @@ async def test_every_file_is_served_as_what_it_is(visitor, static) -> None:
     assert {"css", "js", "svg"} == {name.rpartition(".")[2] for name in static}
 
 
-async def test_the_page_is_served_as_one(visitor) -> None:
-    """With the same rules as what belongs to it."""
-    await visitor.get("/_sandbox/", **BROWSER)
-
-    _check_headers(visitor, "text/html")
-
-
 def _check_headers(visitor, kind: str) -> None:
     assert f"{kind}; charset=utf-8" == visitor.headers["Content-Type"]
     rules = visitor.headers["Content-Security-Policy"]
@@ -65,15 +54,7 @@ def _check_headers(visitor, kind: str) -> None:
     assert "no-store" == visitor.headers["Cache-Control"]
 
 
-async def test_the_icon_that_a_browser_looks_for_by_itself_is_there(visitor, sandbox, static) -> None:
-    """Beside a document that cannot name one; asking for it is no request of a program."""
-    assert static["icon.svg"] == await visitor.get("/favicon.ico")
-
-    assert visitor.headers["Content-Type"].startswith("image/svg+xml")
-    assert [] == list(sandbox.platform.feed.requests)
-
-
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py", "dashboard.html"])
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py"])
 async def test_no_other_file_is_served(visitor, name: str) -> None:
     """Not from beside the directory, nor from beyond."""
     await visitor.get(f"/_sandbox/static/{name}")
@@ -98,29 +79,6 @@ async def test_scripts_set_text_as_text(static) -> None:
             ), name
 
 
-async def test_every_way_to_pick_requests_is_asked_for(page) -> None:
-    """All that a rule can say is in the form, but for the seed of its chance."""
-    form = re.search(r'<form[^>]* id="add-fault">.*?</form>', page, re.DOTALL)[0]
-
-    assert set(FaultRule.__struct_fields__) - {"seed"} == set(re.findall(r'name="(\w+)"', form))
-
-
-async def test_every_state_has_a_word_and_a_colour(static) -> None:
-    """Whatever the state of an order, the dashboard has a name for it."""
-    states = re.search(r"const STATES = {(.*?)^};", static["orders.js"], re.DOTALL | re.MULTILINE)[1]
-
-    assert set(OrderStatus) <= set(re.findall(r"^  (\w+):", states, re.MULTILINE))
-    states = re.search(r"const STATES = {(.*?)^};", static["books.js"], re.DOTALL | re.MULTILINE)[1]
-    assert set(MerchantOrderState) == set(re.findall(r"^  (\w+):", states, re.MULTILINE))
-
-
-async def test_script_and_style_agree_on_how_many_requests_are_shown(static) -> None:
-    """The style hides what comes after them."""
-    limit = int(re.search(r"const SHOWN = (\d+);", static["requests.js"])[1])
-
-    assert f"nth-child(n + {limit + 1})" in static["dashboard.css"]
-
-
 async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:
     """SVG with dark modules, a quiet zone of four of them, and no size of its own."""
     order = await shop.order()
@@ -139,14 +97,6 @@ async def test_a_static_order_has_no_code_of_its_own(shop, visitor) -> None:
     order = await shop.order(mode="static")
 
     assert "scan the code of the point of sale POS001" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
-    assert 404 == visitor.status
-
-
-async def test_an_order_without_a_till_has_no_code_at_all(shop, visitor) -> None:
-    """No buyer finds it by the code of a point of sale, and none is told to."""
-    order = await shop.order(config={"qr": {"mode": "static"}})
-
-    assert "names no point of sale" in await visitor.get(f"/_sandbox/orders/{order.id}/code.svg")
     assert 404 == visitor.status
 
 
@@ -189,13 +139,6 @@ async def test_an_unknown_address_is_a_page_for_people(visitor, method: str, pat
     assert (status == 405) == ("Allow" in visitor.headers)
     assert '"status":' in await go(path, Accept="*/*")
     assert status == visitor.status
-
-
-async def test_a_slash_too_many_is_shown_as_one_too_many(visitor) -> None:
-    """A base URL that ends with one makes two of it, and whoever looks for the mistake sees these two."""
-    await visitor.get("//v1/orders?limit=1", Accept="*/*")
-
-    assert '"path":"//v1/orders?limit=1"' in await visitor.get("/_sandbox/requests")
 
 
 @pytest.mark.control("paymentsdk.sandbox._app.redact_query", lambda path, secrets: path)

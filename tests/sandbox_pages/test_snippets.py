@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import shlex
 import shutil
 
-import aiohttp
 import msgspec
 import pytest
 
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox import Sandbox
 
 
@@ -53,29 +50,11 @@ async def test_the_command_makes_the_same_request(shop, sandbox, visitor) -> Non
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
-async def test_the_command_of_a_form_sends_a_form(visitor, sandbox) -> None:
-    """What was rejected for its content type is rejected again, and no payment is made by looking into it."""
-    body = msgspec.json.encode(OPERATIONS["wallet_payments.create"].example)
-    form = {"Content-Type": "application/x-www-form-urlencoded", "X-Idempotency-Key": "k"}
-    await visitor.post("/v1/advanced_payments", body, Authorization=f"Bearer {sandbox.access_token}", **form)
-    [first] = sandbox.platform.feed.requests
-
-    command = await visitor.get(f"/_sandbox/requests/{first.request_id}/curl")
-    await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
-
-    second = sandbox.platform.feed.requests[-1]
-    assert [400, 400] == [first.status, second.status]
-    assert first.response == second.response
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         ("GET", "/merchant_orders/search?external_reference={a,b}"),
-        ("GET", "/v1/plans[1-3]"),
         ("GET", "/v1/orders/../plans/./x"),
-        ("GET", "//v1/orders"),
         ("HEAD", "/v1/orders"),
     ],
 )
@@ -89,7 +68,7 @@ async def test_the_command_makes_one_request(sandbox, visitor, method: str, path
 
 
 #: Bodies that are typed into a terminal: Ctrl-C, a line of their own, the end of what is pasted, a rubout.
-TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\x9b201~", "\x7f\x15", "\r\\'$HOME", "\u202e", "a\xa0b"]
+TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\r\\'$HOME", "\u202e"]
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, which this machine does not have")
@@ -105,42 +84,10 @@ async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> Non
     assert body == sent
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl, which this machine does not have")
-async def test_a_command_has_the_key_of_an_operation_of_ones_own() -> None:
-    """In the header that it declares, so that the sandbox does it again."""
-    operation = dataclasses.replace(
-        OPERATIONS["wallet_payments.create"], name="my.create", path="/my", key_header="My-Key"
-    )
-    handlers = {operation: lambda context, request: {"id": context.key}}
-    body = msgspec.json.encode(operation.example).decode()
-    async with Sandbox(handlers=handlers) as sandbox:
-        headers = {"Authorization": f"Bearer {sandbox.access_token}", "My-Key": "k"}
-        async with aiohttp.ClientSession(sandbox.base_url) as session:
-            await session.post("/my", data=body, headers={**headers, "Content-Type": "application/json"})
-            [first] = sandbox.feed.requests
-            command = await (await session.get(f"/_sandbox/requests/{first.request_id}/curl")).text()
-        await output_of("sh", "-c", f"{command} --silent", token=sandbox.access_token)
-        [_, again] = sandbox.feed.requests
-
-    assert (201, True) == (again.status, bool(again.key))
-
-
 def items(count: int) -> list[dict[str, object]]:
     """Return items of an order, of some 150 characters each."""
     text = "x" * 90
     return [{"title": f"{n} {text}", "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(count)]
-
-
-async def test_a_long_body_is_copied_whole(shop, sandbox, visitor) -> None:
-    """The command sends all of it."""
-    await shop.order(items=items(80))
-    [line] = sandbox.feed.requests
-
-    command = await visitor.get(f"/_sandbox/requests/{line.request_id}/curl")
-    _, data = shlex.split(command.replace("\\\n", ""))[-2:]
-
-    assert items(80) == msgspec.json.decode(data)["items"]
-    assert line.body == data
 
 
 async def test_a_body_that_is_not_kept_whole_is_no_rejection(shop, sandbox, visitor) -> None:
@@ -162,10 +109,3 @@ async def test_no_credential_is_in_them(sandbox, visitor) -> None:
     assert "SECRET" not in granted
     assert "Authorization" not in granted
     assert '"Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"' in created
-
-
-async def test_an_address_without_an_operation_is_said(sandbox, visitor) -> None:
-    """It can be called by curl all the same."""
-    command = await command_of(sandbox, visitor, "GET", "/nothing?a=b&c='d'")
-
-    assert f"{sandbox.base_url}/nothing?a=b&c='d'" in shlex.split(command.replace("\\\n", ""))

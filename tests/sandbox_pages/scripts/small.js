@@ -1,0 +1,3 @@
+[...document.querySelectorAll("main button, summary, select")].filter((one) => one.checkVisibility())
+  .filter((one) => Math.min(one.getBoundingClientRect().width, one.getBoundingClientRect().height) < 24)
+  .map((one) => one.outerHTML).join("; ")
