@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from paymentsdk._database import close_shared
 from paymentsdk.cli import main
 
 
@@ -22,3 +24,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close the databases that a test has opened, as the end of the process does."""
+    yield
+    with asyncio.Runner() as runner:  # A test may have replaced `asyncio.run`.
+        runner.run(close_shared())

@@ -20,7 +20,6 @@ from paymentsdk.resources.orders import OrderRequest, PaymentRequest, Transactio
 from paymentsdk.sandbox import Sandbox
 
 TEXT = "Té ☕ 😀 Ωß"
-ENCODINGS = ["ascii", "cp1252", "latin-1", "utf-8"]
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +48,18 @@ def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tu
         yield run
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_json_is_json(piped, encoding: str) -> None:
+def test_json_is_json(piped) -> None:
     """A program that parses it reads the very text."""
-    order, _ = piped(encoding, "orders", "get", "ORDER", "--json")
-    records, _ = piped(encoding, "journal", "list", "--all", "--json")
+    order, _ = piped("cp1252", "orders", "get", "ORDER", "--json")
+    records, _ = piped("cp1252", "journal", "list", "--all", "--json")
 
-    assert TEXT == json.loads(order.decode(encoding))["description"]
-    assert TEXT in [record["name"] for record in json.loads(records.decode(encoding))]
+    assert TEXT == json.loads(order.decode("cp1252"))["description"]
+    assert TEXT in [record["name"] for record in json.loads(records.decode("cp1252"))]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("arguments", ["orders get ORDER", "orders get ORDER --csv", "journal list --all"])
+@pytest.mark.parametrize(("encoding", "arguments"), [
+    ("ascii", "orders get ORDER"), ("cp1252", "orders get ORDER --csv"), ("utf-8", "journal list --all"),
+])  # fmt: skip
 def test_people_read_what_can_be_shown(piped, encoding: str, arguments: str) -> None:
     """In a table and in CSV, what has no form is escaped, and the rest stays as it is."""
     printed = piped(encoding, *arguments.split())[0].decode(encoding)
@@ -72,13 +71,12 @@ def test_people_read_what_can_be_shown(piped, encoding: str, arguments: str) -> 
     assert expected in printed
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_errors_are_escaped(piped, encoding: str) -> None:
+def test_errors_are_escaped(piped) -> None:
     """The error of a name that there is not has the name, as far as stderr can show it."""
-    _, error = piped(encoding, "journal", "show", "mesa ☕ 😀", code=1)
+    _, error = piped("ascii", "journal", "show", "mesa ☕ 😀", code=1)
 
-    assert "mesa" in error.decode(encoding)
-    assert "Traceback" not in error.decode(encoding)
+    assert "mesa" in error.decode("ascii")
+    assert "Traceback" not in error.decode("ascii")
 
 
 def can_encode(letter: str, encoding: str) -> bool:

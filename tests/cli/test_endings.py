@@ -15,13 +15,10 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from paymentsdk import OPERATIONS, PaymentsClient, Response
-from paymentsdk.cli import main
+from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
-from paymentsdk.testing import MemoryTransport
 from tests.cli.terminal import read
-from tests.cli.test_platform import connect_to
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main(sys.argv[1:]))"
 SEARCH = ("merchant-orders", "search", "--page-size", "1")
@@ -82,25 +79,3 @@ def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
         output = read(terminal)
 
     assert output.index(b"t-") < output.index(b"continue with --start 1/3")
-
-
-@pytest.mark.parametrize("form", ["--table", "--csv"])
-@pytest.mark.parametrize(("limit", "start"), [(1, "1/3"), (2, "2/3"), (3, "")])
-def test_a_walk_that_is_interrupted_behind_its_limit(capsys, monkeypatch, form: str, limit: int, start: str):
-    """The row to go on from is the first that was not printed, also if it came with the last one that was."""
-
-    class Interrupted(MemoryTransport):
-        async def aclose(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-            await asyncio.sleep(0)
-
-    transport = Interrupted([Response(200, {}, b'{"elements": [{"id": 1}, {"id": 2}, {"id": 3}], "total": 3}')])
-
-    client = PaymentsClient("TEST-1", base_url="https://platform.test", transport=transport)
-    command = ["merchant-orders", "search", form, "--columns", "id", "--limit", str(limit)]
-    connect_to(monkeypatch, client)
-    code = main(command)
-
-    printed, message = capsys.readouterr()
-    assert (130, ["id", "1", "2", "3"][: limit + 1]) == (code, printed.split())
-    assert start == message.partition("--start ")[2].strip()

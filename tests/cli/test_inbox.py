@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk._database import close_shared
 from paymentsdk.webhooks import Inbox, Look
 
 Run = Callable[..., tuple[int, str, str]]
@@ -34,7 +33,6 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
                 clock[0] += 3600
                 await asyncio.sleep(0)
         await inbox.put("77", "orders", "ORD1")
-        await close_shared()
 
     asyncio.run(fill())
     monkeypatch.setenv("PAYMENTSDK_INBOX", str(path))

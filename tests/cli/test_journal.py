@@ -90,43 +90,7 @@ def test_open_records_are_listed(run) -> None:
     assert {(): ["in doubt"], ("--all",): ["sold", "in doubt"]} == names
 
 
-def test_a_name_is_listed_whole(run) -> None:
-    """It is what `show` takes, however long: each record is one line."""
-    keep(make_record("n" * 76, operation="wallet_payments.create"))
-
-    [_, line] = run("list")[1].splitlines()
-
-    assert line.endswith(f"  {'n' * 76}")
-
-
-def test_what_is_not_listed_is_said(run) -> None:
-    """A limit does not pass for the end."""
-    keep(make_record("a"))
-    keep(make_record("b"))
-
-    assert (0, "only the oldest 1 are listed; raise --limit to list more\n") == run("list", "--limit", "1")[::2]
-    assert "" == run("list", "--limit", "2")[2]
-
-
-def test_a_limit_that_no_database_has(run) -> None:
-    """It is misuse, and no crash."""
-    keep(make_record("a"))
-
-    code, _, message = run("list", "--limit", "99999999999999999999")
-
-    assert (2, True) == (code, "99999999999999999999 is above 1,000,000,000" in message)
-
-
-def test_an_empty_list_is_said(run) -> None:
-    """Nobody has to wonder whether the command worked."""
-    keep(make_record("sold"), Resolution(state=RecordState.DONE))
-
-    assert (0, "no records\n", "") == run("list")
-    assert "[]\n" == run("list", "--json")[1]
-
-
-@pytest.mark.parametrize("is_empty", [False, True])
-@pytest.mark.parametrize("command", [["list"], ["show", "a"], ["recover"], ["abandon", "a"]])
+@pytest.mark.parametrize(("command", "is_empty"), [(["list"], False), (["recover"], True)])
 def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: list[str], is_empty: bool) -> None:
     """An empty journal in the wrong directory, or in a file that has lost all, would say that all is settled."""
     if is_empty:
@@ -139,23 +103,15 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     assert not any(file.stat().st_size for file in directory.iterdir())
 
 
-@pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
-def test_an_invalid_address_is_not_repeated(run, monkeypatch, scheme: str) -> None:
+def test_an_invalid_address_is_not_repeated(run, monkeypatch) -> None:
     """It has the password of a database, which would stand in whatever keeps stderr."""
-    monkeypatch.setenv("PAYMENTSDK_JOURNAL", f"{scheme}shop:secret@127.0.0.1/payments")
+    monkeypatch.setenv("PAYMENTSDK_JOURNAL", "mysql://shop:secret@127.0.0.1/payments")
 
     code, printed, message = run("list")
 
     assert (1, "") == (code, printed)
     assert "an address begins with postgresql://" in message
     assert "secret" not in message
-
-
-def test_a_database_of_another_program_is_rejected(run, directory: Path) -> None:
-    """It is neither read nor changed."""
-    (directory / "other.db").write_bytes(b"no database" * 100)
-
-    assert 1 == run("list", "--file", "other.db")[0]
 
 
 def test_a_record_is_shown_without_what_was_sent(run) -> None:
@@ -179,14 +135,6 @@ def test_names_are_not_trusted(run) -> None:
     keep(make_record("a"), Resolution(state=RecordState.UNKNOWN, reason="\x1b[2Jgone"))
 
     assert "\x1b" not in run("show", "a")[1]
-
-
-def test_an_unknown_record_is_said(run) -> None:
-    """With exit code 1."""
-    keep(make_record("a"))
-
-    assert (1, "", "paymentsdk: no record has the name or the key 'b'\n") == run("show", "b")
-    assert (1, "", "paymentsdk: no record has the key 'b'\n") == run("abandon", "b")
 
 
 def test_recover_carries_out_what_is_open(run, sandbox: Sandbox) -> None:
@@ -214,17 +162,6 @@ def test_recover_reports_open_records(run, sandbox: Sandbox) -> None:
     assert "left pending: table-8/1 (orders.create, seller 77)" in run("recover")[1].splitlines()
 
 
-def test_recover_needs_credentials(run, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a token in the environment it says so, and no record passes for settled."""
-    lose(sandbox, "table-7/1")
-    monkeypatch.delenv("PAYMENTSDK_ACCESS_TOKEN")
-
-    code, printed, _ = run("recover")
-
-    assert 1 == code
-    assert "shop-1: PAYMENTSDK_ACCESS_TOKEN: is not set" in printed
-
-
 def test_abandon_closes_an_unknown_record(run) -> None:
     """Without a living owner; a later call with the name then says that its outcome is unknown."""
     key = keep(make_record("a"), Resolution(state=RecordState.UNKNOWN))
@@ -247,7 +184,7 @@ def test_a_record_with_a_living_owner_is_not_abandoned(run) -> None:
     assert 0 == run("abandon", dead)[0]
 
 
-@pytest.mark.parametrize("state", [RecordState.DONE, RecordState.REFUSED, RecordState.NOT_SENT])
+@pytest.mark.parametrize("state", [RecordState.DONE, RecordState.REFUSED])
 def test_a_closed_record_is_not_abandoned(run, state: RecordState) -> None:
     """What became of it is known."""
     key = keep(make_record("a"), Resolution(state=state))
@@ -307,12 +244,11 @@ def test_a_record_that_cannot_be_read_is_named(run) -> None:
     assert key not in run("list")[1]
 
 
-@pytest.mark.parametrize("command", ["list", "recover"])
-def test_a_journal_that_fails_says_so_and_no_more(run, sandbox: Sandbox, directory: Path, command: str) -> None:
+def test_a_journal_that_fails_says_so_and_no_more(run, sandbox: Sandbox, directory: Path) -> None:
     """It does not say that nothing was sent, as to a call: a recovery may have finished other records before."""
     (directory / "payments.db").write_bytes(b"no database" * 100)
 
-    code, printed, message = run(command)
+    code, printed, message = run("recover")
 
     assert (1, "") == (code, printed)
     assert message.endswith("payments.db: file is not a database\n")

@@ -113,10 +113,9 @@ async def test_a_write_in_doubt_explains_a_difference(shop: Shop) -> None:
     assert {"match": 5, "unknown": 1} == report["counts"]
 
 
-@pytest.mark.parametrize("scheme", ["postgresql+asyncpg://", "mysql://", "postgresql//"])
-async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path, scheme: str) -> None:
+async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path) -> None:
     """It has the password of a database; and this command has no --file."""
-    address = f"{scheme}shop:secret@127.0.0.1/payments"
+    address = "postgresql+asyncpg://shop:secret@127.0.0.1/payments"
     async with Sandbox(frozen_at=BEGIN) as sandbox:
         shop = Shop(sandbox, tmp_path)
         await shop.sell(0)
@@ -148,15 +147,6 @@ async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
     assert 2 == len((shop.directory / "report.csv").read_text(encoding="utf-8").splitlines())
 
 
-async def test_a_book_with_decimal_commas(shop: Shop) -> None:
-    """As a spreadsheet writes it where amounts have a comma."""
-    lines = shop.book.read_text(encoding="utf-8")
-    shop.book.write_text(lines.replace(",", ";").replace("24.90", "24,90"), encoding="utf-8")
-
-    assert 0 == (await shop.run("--decimal-comma")).code
-    assert "or read it with decimal_comma" in (await shop.run()).err
-
-
 async def test_a_book_in_a_database(shop: Shop, dsn: str) -> None:
     """It is read where it is; without a query, or with a file besides, the command is invalid."""
     header, *lines = (line.split(",") for line in shop.book.read_text(encoding="utf-8").splitlines())
@@ -177,24 +167,12 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     """2 for what makes no sense, 3 for the token, 4 for the platform; no traceback, no token."""
     wrong = await shop.run("none.csv")
     assert (2, "paymentsdk: book: cannot be read") == (wrong.code, wrong.err[:32])
-    assert 2 == (await shop.run("book.txt")).code
-    assert 2 == (await shop.run("--rate", "0")).code
     unnamed = await shop.run("--accounts", "nowhere.json")
     assert (2, "paymentsdk: --accounts: cannot be read") == (unnamed.code, unnamed.err[:38])
-    nowhere = await shop.run("--csv", "nowhere/report.csv")
-    assert (2, "No such file") == (nowhere.code, nowhere.err[nowhere.err.index("No such") :][:12])
-
-    (shop.directory / "none.json").write_text("{}", encoding="utf-8")
     (shop.directory / "latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
-    for wrong_too in (
-        ("--accounts", "none.json"),
-        ("--from", "9999-12-31"),
-        ("--lag", "99999999999999"),
-        ("--accounts", "latin-1.json"),
-    ):
+    for wrong_too in (("--from", "9999-12-31"), ("--accounts", "latin-1.json")):
         result = await shop.run(*wrong_too)
-        assert 2 == result.code, result.err
-        assert "Traceback" not in result.err
+        assert (2, False) == (result.code, "Traceback" in result.err)
 
     token = await shop.run("--out", "other", environment={"PAYMENTSDK_ACCESS_TOKEN": "TEST-1-2-secret-3"})
     assert 3 == token.code
@@ -202,29 +180,7 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
 
     nobody = await shop.run("--out", "nobody", environment={"PAYMENTSDK_BASE_URL": "http://127.0.0.1:9"})
     assert 4 == nobody.code
-    assert "Traceback" not in wrong.err + token.err + nobody.err + nowhere.err
-
-
-async def test_a_journal_that_cannot_be_read_is_not_the_platform(shop: Shop) -> None:
-    """2, as for any other file that is read, and no advice for programs."""
-    (shop.directory / "payments.db").write_bytes(b"no database" * 100)
-
-    result = await shop.run(environment={"PAYMENTSDK_JOURNAL": "payments.db"})
-
-    assert (2, "") == (result.code, result.out)
-    path = shop.directory / "payments.db"
-    assert f"paymentsdk: the journal is not available: {path}: file is not a database\n" == result.err
-
-
-async def test_a_report_does_not_replace_what_is_read(shop: Shop) -> None:
-    """The book is still there, by whatever name it is called."""
-    before = shop.book.read_text(encoding="utf-8")
-
-    result = await shop.run("--csv", f"../{shop.directory.name}/book.csv")
-
-    assert (2, "") == (result.code, result.out)
-    assert result.err.endswith("book.csv is an input of this command; name another file\n")
-    assert before == shop.book.read_text(encoding="utf-8")
+    assert "Traceback" not in wrong.err + token.err + nobody.err
 
 
 async def test_a_report_does_not_replace_the_journal(shop: Shop) -> None:
@@ -240,45 +196,10 @@ async def test_a_report_does_not_replace_the_journal(shop: Shop) -> None:
     assert before == (shop.directory / "payments.db").read_bytes()
 
 
-@pytest.mark.parametrize(("stream", "code"), [("stdout", 2), ("stderr", 0)])
-async def test_a_full_disk_is_no_difference(shop: Shop, stream: str, code: int) -> None:
-    """A result that cannot be printed is a file that cannot be written; nobody has to see how far it has come."""
-    full = os.open("/dev/full", os.O_WRONLY)
-    streams = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL} | {stream: full}
-    command, place = shop.arguments(), {"cwd": shop.directory, "env": {**shop.environment, "PYTHONUNBUFFERED": ""}}
-    process = await asyncio.create_subprocess_exec(*command, **place, **streams)
-    os.close(full)
-
-    assert code == await process.wait()
-
-
-async def test_orders_that_cannot_all_be_seen_have_an_exit_code(shop: Shop) -> None:
-    """5, with the window, where a millisecond has more orders than a total is believed for."""
-    await shop.sell(4, every=timedelta(0))
-
-    result = await shop.run("--max-window", "4")
-
-    assert 5 == result.code, result.err
-    assert "cannot be split" in result.out
-
-
-async def test_the_tokens_of_sellers_come_from_a_file(shop: Shop) -> None:
-    """As an editor on Windows writes it."""
-    content = json.dumps({"shop-1": shop.sandbox.access_token})
-    (shop.directory / "tokens.json").write_text(content, encoding="utf-8-sig")
-    lines = shop.book.read_text(encoding="utf-8").splitlines()
-    rows = [f"shop-1,{line}" for line in lines[1:]]
-    shop.book.write_text("\n".join([f"account,{lines[0]}", *rows]), encoding="utf-8")
-
-    result = await shop.run("--accounts", "tokens.json")
-
-    assert (0, "6       Agrees") == (result.code, result.out.splitlines()[1][:14]), result.err
-
-
 async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
-    """Of thirty sellers three fail for good: 5, the others are reconciled, and the same directory goes on."""
+    """Of five sellers three fail for good: 5, the others are reconciled, and the same directory goes on."""
     faults, tokens = [], {"shop-0": shop.sandbox.access_token}
-    for i in range(1, 30):
+    for i in range(1, 5):
         tenant = shop.sandbox.create_tenant()
         tokens[f"shop-{i}"] = tenant.access_token
         if i < 3:
@@ -300,38 +221,11 @@ async def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
     assert {f"shop-{i}": str(status) for i, status in ((1, 403), (2, 500), (3, 401))} == {
         name: error.split()[0] for name, error in result["failed"].items()
     }
-    run = await shop.run("--accounts", "tokens.json")
-    assert 5 == run.code
-    assert "Not read: shop-3: 401" in run.out
-
     for fault in faults:
         fault.remove()
     path.write_text(json.dumps(tokens), encoding="utf-8")
     run = await shop.run("--accounts", "tokens.json", "--json")
     assert (1, {"match": 6, "not_paid_or_missing": 3}) == (run.code, json.loads(run.out)["counts"]), run.err
-
-
-async def test_an_order_that_cannot_be_read_is_no_difference_for_a_person(shop: Shop) -> None:
-    """5: fix the cause and run again, as where a seller cannot be read."""
-    with shop.book.open("a", encoding="utf-8") as book:
-        book.write("\nA-none,ORD-none,1.00")
-    shop.sandbox.faults.add(FaultRule(effect="fail_before_commit", operation="orders.get", status=403))
-
-    result = await shop.run("--json")
-
-    assert 5 == result.code, result.err
-    assert 1 == json.loads(result.out)["counts"]["not_read"]
-
-
-async def test_a_command_that_can_read_no_seller_names_one(shop: Shop) -> None:
-    """3, as for a client of one seller."""
-    shop.book.write_text("account,reference\nshop-1,A-1", encoding="utf-8")
-    (shop.directory / "tokens.json").write_text('{"shop-1": "TEST-0-0-dead-0"}', encoding="utf-8")
-
-    result = await shop.run("--accounts", "tokens.json")
-
-    assert 3 == result.code
-    assert "paymentsdk: shop-1: 401" in result.err
 
 
 async def test_ctrl_c_keeps_what_is_done(shop: Shop, until) -> None:
