@@ -145,7 +145,7 @@ def docs(session: nox.Session) -> None:
     """Build the site into site/, offline and strictly, check it, and run README.md and the pages."""
     install(session, "docs")
     session.run("python", "-m", "zensical", "build", "--clean", "--strict")
-    session.run("pytest", "tests/docs", *session.posargs)
+    session.run("pytest", "tests/docs", "tests/tooling/test_site.py", *session.posargs)
 
 
 @nox.session

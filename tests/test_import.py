@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib import resources
 
 import pytest
 
@@ -99,8 +98,3 @@ def test_the_report_sees_what_it_is_there_to_see() -> None:
     assert "sqlite3.connect" in effects["touched"]
     assert "StreamHandler" in effects["handlers"]
     assert "orders.create" in effects["compiled"]
-
-
-def test_type_information_is_shipped() -> None:
-    """The package is installed with the marker for type checkers."""
-    assert resources.files("paymentsdk").joinpath("py.typed").is_file()

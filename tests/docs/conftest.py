@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
+from paymentsdk._database import close_shared
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +32,10 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
         monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
         yield
+
+
+@pytest.fixture
+async def closed() -> AsyncIterator[None]:
+    """Close the databases that a test has opened, as the end of the process does."""
+    yield
+    await close_shared()

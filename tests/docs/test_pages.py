@@ -53,8 +53,6 @@ ELSEWHERE = {
 #: Without it the plugin warns, which ends the tests of a page where the reader makes warnings errors.
 LOOPS = ("-o", "asyncio_default_fixture_loop_scope=function")
 
-#: Pages whose orders a program pays: those of a test, and the books of a day that is over.
-NO_BUYER = ("test-your-code.md", "reconcile-a-day.md")
 
 #: Seconds that a command may take; the conformance suite takes a tenth of that where nothing else runs.
 LONGEST = 150
@@ -267,23 +265,6 @@ def test_a_page_does_what_it_says(
         reader = Reader(tmp_path, vars(program), runner)
         for block in blocks:
             reader.assert_works(block)
-
-
-def test_an_order_of_an_example_can_be_scanned(page: Path) -> None:
-    """Each order of an example has a point of sale, unless it is for tests: without one, no code leads to it."""
-    if page.name not in NO_BUYER:
-        assert [] == [block for block in blocks_of(page) for order in orders_of(block) if "config" not in order]
-
-
-def orders_of(block: Block) -> Iterator[set[object]]:
-    """Yield the members of each order that a *block* of Python has, as a request or as plain data."""
-    for node in ast.walk(ast.parse(block.text if block.language == "python" else "")):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("OrderRequest"):
-            yield {keyword.arg for keyword in node.keywords}
-        if isinstance(node, ast.Dict):
-            members = {key.value for key in node.keys if isinstance(key, ast.Constant)}
-            if {"external_reference", "transactions"} <= members:
-                yield members
 
 
 def test_links_lead_somewhere(page: Path) -> None:

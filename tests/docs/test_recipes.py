@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from docs.describe import members
 from paymentsdk import NotFound, PaymentsClient
-from paymentsdk.resources import orders
-from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 
 GUIDES = Path(__file__).parents[2] / "docs/how-to"
@@ -70,27 +67,3 @@ async def test_what_the_platform_rejects_settles_an_intent(journal: tuple[Sandbo
         await program.sell(8)
 
     assert [("rejected: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()
-
-
-def right_column(guide: str, head: str) -> list[str]:
-    """Return what the last cells below a table's *head* name first, where they name something."""
-    page = GUIDES.joinpath(f"{guide}.md").read_text(encoding="utf-8")
-    rows = page.partition(f"{head} |\n|---|---|\n")[2]
-    cells = [row.rsplit(" | ", 1)[1] for row in rows.partition("\n\n")[0].splitlines()]
-    return [cell.split("`")[1] for cell in cells if cell.startswith("`")]
-
-
-def test_the_new_names_of_the_older_interfaces_exist():
-    """Whoever moves finds each new member in a request or a response, each state, and each code of a rejection."""
-    guide = "move-from-older-interfaces"
-    members_now = {row[0].strip("`") for body in (OrderRequest, Order) for row in members(body)}
-    codes = {error.code for error in orders.CREATE.errors}
-
-    for head, valid_names, many in (
-        ("| Before | Now", members_now, 8),
-        ("| Before | Now: `order.status`", {str(status) for status in orders.OrderStatus}, 4),
-        ("| Before | Now: `error.code`", codes, 5),
-    ):
-        names = right_column(guide, head)
-        assert many == len(names)
-        assert [] == [name for name in names if name not in valid_names]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
 
-from docs.describe import attributes
 from docs.generate import BLOCKS
-from paymentsdk import PaymentsClient, Response, ResumePoint, errors
+from paymentsdk import PaymentsClient, Response, errors
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.identity.writes import WRITES, write
@@ -27,7 +23,6 @@ CONTROL = ROOT.joinpath("docs/reference/control-api.md").read_text(encoding="utf
 OPERATIONS = ROOT.joinpath("docs/reference/operations.md").read_text(encoding="utf-8")
 ERRORS = ROOT.joinpath("docs/reference/errors.md").read_text(encoding="utf-8")
 RESPONSES = ROOT.joinpath("docs/reference/responses.md").read_text(encoding="utf-8")
-CONTRACT = ROOT.joinpath("docs/reference/contract.md").read_text(encoding="utf-8")
 
 
 def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,14 +82,6 @@ async def test_a_list_takes_the_parameters_that_stand_there(path: str, parameter
     assert parameters == "&".join(accepted)
 
 
-def test_every_member_of_the_control_api_has_a_meaning():
-    """Whoever has only the page knows what to send; what an entry of a list of methods holds is free."""
-    rows = re.findall(r"^\| `([\w.]+)` \| .* \| (?:yes)? \| (.*) \|$", CONTROL, re.MULTILINE)
-
-    assert 30 < len(rows)
-    assert [] == [name for name, meaning in rows if not meaning and "payment_methods_allowed." not in name]
-
-
 def meanings(page: str, section: str, rows: str) -> dict[str, str]:
     """Return the members in *section* of *page*, each with its meaning; *rows* is what their names look like."""
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
@@ -114,41 +101,6 @@ def test_every_member_that_goes_out_has_a_meaning(operation: str):
     assert [] == [name for name, meaning in texts.items() if not meaning]
 
 
-def test_every_class_of_a_body_can_be_imported():
-    """Whoever has only the page can make the request: the class of each part is where the page says."""
-    for name in headings(OPERATIONS):
-        text = OPERATIONS.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        if body := re.search(r"^Body: `([\w.]+)\.(\w+)`", text, re.MULTILINE):
-            parts = re.findall(r"\| (?:object|list of) `(\w+)`", text)
-            home = vars(importlib.import_module(body[1]))
-            assert {body[1]} == {home[class_name].__module__ for class_name in [body[2], *parts]}
-
-
-@pytest.mark.parametrize("operation", headings(OPERATIONS))
-def test_every_operation_says_how_it_is_called(operation: str):
-    """The page shows each method of the client, with its arguments, below the operation that it calls."""
-    text = OPERATIONS.partition(f"\n## {operation}\n")[2].partition("\n## ")[0]
-    client = PaymentsClient(base_url="http://127.0.0.1")
-
-    calls = re.findall(r"^- Method: `(?:await )?client\.(\w+)\.(\w+)\((.*)\)`$", text, re.MULTILINE)
-
-    assert calls
-    for noun, method, arguments in calls:
-        parameters = inspect.signature(getattr(getattr(client, noun), method)).parameters
-        names = [] if arguments == "..." else re.findall(r"(\w+)(?:=None)?(?:, |$)", arguments)
-        assert names == ([] if arguments == "..." else list(parameters))
-
-
-def test_every_filter_has_a_row_with_a_meaning():
-    """A search is told what it can look for: each filter of each search has a row with three cells."""
-    sections = {name: OPERATIONS.partition(f"\n## {name}\n")[2].partition("\n## ")[0] for name in headings(OPERATIONS)}
-    searches = {name: text for name, text in sections.items() if "\nFilters, " in text}
-
-    assert searches.keys() == {name for name in sections if name.endswith(".search")}
-    for name, text in searches.items():
-        assert 0 < text.count("\n| `") == len(meanings(OPERATIONS, name, r"\w+"))
-
-
 @pytest.mark.parametrize("response", headings(RESPONSES))
 def test_every_member_that_comes_back_has_a_meaning(response: str):
     """Whoever has only the page knows what a response says; a preference repeats what its request says."""
@@ -157,64 +109,6 @@ def test_every_member_that_comes_back_has_a_meaning(response: str):
 
     assert texts
     assert [] == [name for name, meaning in texts.items() if not (meaning or request_texts.get(name))]
-
-
-@pytest.mark.parametrize("response", headings(RESPONSES))
-def test_every_amount_has_a_meaning(response: str):
-    """However deep it stands, an amount says what it is of; a preference repeats what its request says."""
-    place = r"[\w.\[\]]+"
-    amounts = {name for name, kind in re.findall(rf"^\| `({place})` \| (amount)[^|]*\|", RESPONSES, re.MULTILINE)}
-    texts = meanings(RESPONSES, response, place)
-    request_texts = meanings(OPERATIONS, "preferences.create", place) if response == "Preference" else {}
-
-    assert [] == [name for name in sorted(amounts & texts.keys()) if not (texts[name] or request_texts.get(name))]
-
-
-def test_the_contract_has_every_amount_of_a_request():
-    """What may be paid is looked for there first: each amount that goes out, with its bound and its meaning."""
-    operation_rows = re.findall(r"^\| `([^`]+)` \| amount *(.*?) \|.*\| (.+) \|$", OPERATIONS, re.MULTILINE)
-    section = CONTRACT.partition("\n### Amounts\n")[2].partition("\n### ")[0]
-    contract_rows = re.findall(r"^\| `\w+\.\w+` \| `([^`]+)` \| (.+?) \| (.+) \|$", section, re.MULTILINE)
-
-    assert {"total_amount", "transactions[].amount"} < {name for name, *_ in contract_rows}
-    assert sorted((name, bound or "0 or more", about) for name, bound, about in operation_rows) == sorted(contract_rows)
-
-
-def test_a_list_of_a_request_that_is_bounded_is_in_the_contract():
-    """A bound on how many there may be is a limit, as that of a length is."""
-    lists = re.findall(r"^\| (`[^`]+` \| list of [^|]*, [^|]*) \|", OPERATIONS, re.MULTILINE)
-
-    assert any("at most 4 entries" in row for row in lists)
-    assert [] == [row for row in lists if row not in CONTRACT]
-
-
-@pytest.mark.parametrize(("page", "section"), [(OPERATIONS, "orders.create"), (RESPONSES, "Order")])
-def test_every_part_of_an_order_has_a_meaning(page: str, section: str):
-    """What most come for is told to the last member."""
-    texts = meanings(page, section, r"[\w.\[\]]+")
-
-    assert 25 < len(texts)
-    assert [] == [name for name, meaning in texts.items() if not meaning]
-
-
-MADE = [
-    errors.RequestInvalid("$.items", "is empty"),
-    errors.NotSent("no connection"),
-    errors.NoAnswer("a reset"),
-    errors.OutcomeUnknown("a reset"),
-    errors.APIError(400),
-    errors.PaginationStalled("the same page twice"),
-    errors.Incomplete(1, 2, ResumePoint(1, 2)),
-    errors.NotWhole((datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)), 1, 2),
-]
-
-
-@pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
-def test_every_attribute_of_an_error_is_documented(error: errors.PaymentsError):
-    """Whatever an error holds is told below the field, in its class or one above it: there editors and the API look."""
-    documented = {name for cls in type(error).__mro__ if cls is not object for name in attributes(cls)}
-
-    assert set() == vars(error).keys() - documented
 
 
 #: The rows of the table of codes: status, code, operations and classes.

@@ -10,7 +10,6 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
-from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
@@ -18,7 +17,7 @@ import pytest
 
 from paymentsdk.sandbox import Sandbox, WebhookRequest
 from tests.docs.test_recipes import blocks
-from tests.postgres import Server, free_port
+from tests.postgres import free_port
 
 #: Requests at a time.
 BUYERS = 8
@@ -159,54 +158,6 @@ async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> N
     assert [1] == [len(orders) for orders in made(sandbox).values()]
 
 
-async def test_it_says_that_an_order_has_expired(shop, sandbox: Sandbox, tmp_path: Path) -> None:
-    """A till that sends a sale again later gets the same order, and shows no code that nobody can pay."""
-    async with shop(str(tmp_path / "payments.db")) as opened:
-        _, first = await opened.buy("table-7/1")
-        sandbox.clock.advance(timedelta(hours=1))
-        _, again = await opened.buy("table-7/1")
-
-    assert ("created", "expired") == (first["state"], again["state"])
-    assert first["order"] == again["order"]
-
-
-async def test_stopped_under_load_it_loses_nothing(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
-    """At SIGTERM it responds to what it has taken, closes its records and ends well."""
-    async with shop(str(tmp_path / "payments.db")) as opened:
-        code = await opened.under_load(signal.SIGTERM, until)
-
-        # What was cut came too late to be read: nothing was made of it.
-        assert 0 == code
-        assert {name.replace("/", "-"): [order] for name, order in opened.sold.items()} == made(sandbox)
-        await opened.start()
-        assert {} == await opened.health()
-
-
-@pytest.fixture(params=["file", "database"])
-async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callable[[], object]]:
-    """A journal, and what lets a minute pass for its leases."""
-    statement = "UPDATE {} SET lease_until = 0"
-    if request.param == "file":
-        path = str(tmp_path / "payments.db")
-
-        async def pass_a_minute() -> None:
-            with closing(sqlite3.connect(path, isolation_level=None)) as database:
-                database.execute(statement.format("record"))
-
-        return path, pass_a_minute
-    import asyncpg
-
-    server: Server = request.getfixturevalue("postgres")
-    dsn = await server.new()
-
-    async def pass_a_minute_there() -> None:
-        connection = await asyncpg.connect(dsn)
-        await connection.execute(statement.format("paymentsdk_record"))
-        await connection.close()
-
-    return dsn, pass_a_minute_there
-
-
 async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
     """The sandbox notifies the service, which reads the order and writes its states in its own table.
 
@@ -238,14 +189,15 @@ async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path,
 
 
 async def test_killed_under_load_it_leaves_nothing_that_recovery_does_not_settle(
-    shop, sandbox: Sandbox, journal: tuple[str, Callable[[], object]], until
+    shop, sandbox: Sandbox, tmp_path: Path, until
 ) -> None:
     """Started again, it carries out what was open; who sends a sale again gets its order, and none is made twice."""
-    address, pass_a_minute = journal
-    async with shop(address) as opened:
+    path = str(tmp_path / "payments.db")
+    async with shop(path) as opened:
         assert -signal.SIGKILL == await opened.under_load(signal.SIGKILL, until)
         assert opened.cut
-        await pass_a_minute()
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("UPDATE record SET lease_until = 0")  # As if a minute had passed.
 
         await opened.start()
         async with asyncio.timeout(30):

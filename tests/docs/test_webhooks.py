@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import aiohttp
@@ -19,15 +18,7 @@ import msgspec
 import pytest
 from standardwebhooks.webhooks import Webhook as PublicLibrary
 
-from paymentsdk import PaymentsClient
-from paymentsdk._database import close_shared
-from paymentsdk.resources.orders import (
-    OrderConfigRequest,
-    OrderRequest,
-    PaymentRequest,
-    QRConfigRequest,
-    TransactionsRequest,
-)
+from paymentsdk import OPERATIONS, PaymentsClient
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.webhooks import Inbox
 from tests.docs.test_recipes import blocks
@@ -35,6 +26,7 @@ from tests.postgres import free_port
 
 OLD, NEW, FORGED = ("whsec_" + b64encode(letter * 32).decode() for letter in (b"o", b"n", b"f"))
 SELLER = "77"
+pytestmark = pytest.mark.usefixtures("closed")
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
@@ -115,14 +107,8 @@ def message(order_id: str) -> bytes:
 
 async def paid_order(client: PaymentsClient, sandbox: Sandbox) -> str:
     """Make an order, pay it, and return its id."""
-    order = await client.orders.create(
-        OrderRequest(
-            external_reference="table-7",
-            total_amount=Decimal(24),
-            config=OrderConfigRequest(qr=QRConfigRequest(external_pos_id=sandbox.external_pos_id, mode="dynamic")),
-            transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal(24))]),
-        )
-    )
+    create = OPERATIONS["orders.create"]
+    order = (await client.call(create, msgspec.convert(create.example, create.body))).value
     sandbox.buyer.pay(order)
     return order.id
 
@@ -152,7 +138,6 @@ async def test_a_paid_order_is_handled_once(framework: str, sandbox: Sandbox, tm
                         break
                     await asyncio.sleep(0.02)
                 assert await inbox.rows() == []
-                await close_shared()
     assert shop.sales() == [(order_id, "processed")]
 
 
@@ -183,7 +168,6 @@ async def test_what_is_not_proven_is_not_kept(framework: str, sandbox: Sandbox, 
         **dict.fromkeys(("a quote", "a line break", "no JSON"), 400),
     }
     assert await Inbox(shop.database).rows() == []
-    await close_shared()
     assert "360 s old" in shop.log or "361 s old" in shop.log
     for secret in (OLD, NEW, FORGED):
         assert secret not in shop.log

