@@ -23,7 +23,6 @@ from paymentsdk import (
     TokenPair,
     TokenStore,
 )
-from paymentsdk._auth import database_stores
 from tests.auth.refreshes import pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
@@ -252,10 +251,12 @@ async def counted(
 
 
 @pytest.mark.control("paymentsdk._auth.database_stores.IDLE", None, raises=TimeoutError)
-async def test_an_idle_connection_is_closed(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, *, defence: bool
+) -> None:
     """A pair lives for months: between two refreshes the server is left alone."""
-    if database_stores.IDLE is not None:
-        monkeypatch.setattr(database_stores, "IDLE", 0.01)
+    if not defence:
+        monkeypatch.setattr("paymentsdk._auth.database_stores.IDLE", 0.01)
     await counted.store().save(pair(1))
 
     await counted.are(0)

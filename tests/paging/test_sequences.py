@@ -25,8 +25,6 @@ from paymentsdk import (
     Response,
     RetryClass,
 )
-from paymentsdk._paging.cursor import PageSummary
-from paymentsdk._paging.sequence import NumberedPage
 from paymentsdk.resources.common import ResponseStruct
 from paymentsdk.testing import MemoryTransport
 
@@ -169,7 +167,7 @@ def test_an_option_that_a_walk_cannot_keep_is_rejected(
     assert [] == server.requests
 
 
-def onward(walk: NumberedPage, page: PageSummary, **_: object) -> NumberedPage | None:
+def onward(walk, page, **_):
     """Go on with the next page, also where the total has fallen."""
     return replace(walk, offset=walk.offset + 1, seen=walk.seen + page.new_rows) if page.received else None
 
