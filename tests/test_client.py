@@ -8,15 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paymentsdk import (
-    ClientClosed,
-    PaymentsClient,
-    RequestInvalid,
-    Response,
-    RetryPolicy,
-    StaticToken,
-    Timeout,
-)
+from paymentsdk import ClientClosed, PaymentsClient, RequestInvalid, Response, RetryPolicy, StaticToken, Timeout
 from paymentsdk.resources.orders import Orders
 from paymentsdk.testing import MemoryTransport
 

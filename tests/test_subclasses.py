@@ -17,15 +17,7 @@ from typing import NoReturn, Self
 
 import pytest
 
-from paymentsdk import (
-    OPERATIONS,
-    PaymentsClient,
-    Request,
-    RequestInvalid,
-    Response,
-    RetryPolicy,
-    Timeout,
-)
+from paymentsdk import OPERATIONS, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy, Timeout
 from paymentsdk.journal import RecordState, SQLiteJournal
 from paymentsdk.reconcile import Book, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -215,10 +207,7 @@ DOORS = {
     "book.created": (MOMENTS, lambda doors, value: doors.book(created=value)),
     "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
     "resend_window": (LENGTHS, Doors.declaration),
-    "amount": (
-        AMOUNTS,
-        lambda doors, value: doors.keyed(doors.order(amount=value)),
-    ),
+    "amount": (AMOUNTS, lambda doors, value: doors.keyed(doors.order(amount=value))),
     "unit_price": (AMOUNTS, Doors.preference),
     "timeout": (SECONDS, lambda doors, value: doors.get(timeout=Timeout(total=value, attempt=value))),
     "retry": (SECONDS, lambda doors, value: doors.get(retry=RetryPolicy(base_delay=value, max_delay=value))),

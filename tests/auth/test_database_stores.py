@@ -16,13 +16,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from paymentsdk import (
-    PostgresTokenStore,
-    RefreshFailed,
-    SQLiteTokenStore,
-    TokenPair,
-    TokenStore,
-)
+from paymentsdk import PostgresTokenStore, RefreshFailed, SQLiteTokenStore, TokenPair, TokenStore
 from tests.auth.refreshes import pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to

@@ -7,22 +7,13 @@ import os
 
 import pytest
 
-from paymentsdk import (
-    FileTokenStore,
-    MemoryTokenStore,
-    RefreshFailed,
-    Response,
-)
+from paymentsdk import FileTokenStore, MemoryTokenStore, RefreshFailed, Response
 from tests.auth.platform import DAY, START, Platform
 
 HALF_YEAR = 180 * DAY
 
 
-@pytest.mark.parametrize(
-    ("lifetime", "due"),
-    [(HALF_YEAR, 150 * DAY), (6.0, 5.0)],
-    ids=["180-days", "6-seconds"],
-)
+@pytest.mark.parametrize(("lifetime", "due"), [(HALF_YEAR, 150 * DAY), (6.0, 5.0)], ids=["180-days", "6-seconds"])
 async def test_a_token_is_refreshed_with_a_sixth_of_its_life_left(
     make_client, platform: Platform, clock, *, lifetime: float, due: float
 ) -> None:
@@ -78,9 +69,7 @@ async def test_an_early_refresh_that_fails_is_left_alone_for_a_share_of_the_rest
 
 
 @pytest.mark.parametrize(
-    ("step", "number"),
-    [("fsync", errno.ENOSPC), ("replace", errno.EROFS)],
-    ids=["full", "read-only"],
+    ("step", "number"), [("fsync", errno.ENOSPC), ("replace", errno.EROFS)], ids=["full", "read-only"]
 )
 async def test_a_store_that_cannot_be_written_spends_no_refresh_token(
     make_client, platform, tmp_path, monkeypatch: pytest.MonkeyPatch, *, step: str, number: int

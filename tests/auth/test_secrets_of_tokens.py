@@ -12,14 +12,7 @@ from traceback import TracebackException
 
 import pytest
 
-from paymentsdk import (
-    OPERATIONS,
-    FileTokenStore,
-    PaymentsError,
-    Response,
-    StaticToken,
-    TokenPair,
-)
+from paymentsdk import OPERATIONS, FileTokenStore, PaymentsError, Response, StaticToken, TokenPair
 from paymentsdk.events import AttemptEnded, Event
 from paymentsdk.testing import MemoryTransport
 from tests.auth.platform import START

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from paymentsdk import (
-    FileTokenStore,
-    PostgresTokenStore,
-    SQLiteTokenStore,
-    TokenPair,
-    TokenStore,
-)
+from paymentsdk import FileTokenStore, PostgresTokenStore, SQLiteTokenStore, TokenPair, TokenStore
 from paymentsdk.testing.token_store_conformance import CASES, Case
 
 

@@ -6,12 +6,7 @@ import contextlib
 
 import pytest
 
-from paymentsdk import (
-    PaymentsClient,
-    PaymentsError,
-    Response,
-    RetryPolicy,
-)
+from paymentsdk import PaymentsClient, PaymentsError, Response, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 #: Enough failing calls to use up a budget of 500: four requests each, of which three cost 5.

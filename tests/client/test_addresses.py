@@ -11,12 +11,7 @@ from paymentsdk.journal import SQLiteJournal, derive_key
 from paymentsdk.testing import MemoryTransport
 
 ALLOW = "PAYMENTSDK_ALLOW_HTTP"
-LOOPBACK = [
-    "http://localhost",
-    "http://shop.localhost:8787",
-    "http://127.0.0.1:8787",
-    "http://[::1]:8787",
-]
+LOOPBACK = ["http://localhost", "http://shop.localhost:8787", "http://127.0.0.1:8787", "http://[::1]:8787"]
 ELSEWHERE = [
     "http://api.example.com",
     "http://sandbox:8787",
@@ -119,13 +114,7 @@ def test_what_is_no_address_is_rejected(base_url: str) -> None:
             assert "secret" not in str(rejected.value)
 
 
-@pytest.mark.parametrize(
-    "base_url",
-    [
-        "https://api.example.com",
-        "https://Api.example.com:443/",
-    ],
-)
+@pytest.mark.parametrize("base_url", ["https://api.example.com", "https://Api.example.com:443/"])
 async def test_one_address_has_one_form(base_url: str, tmp_path: Path) -> None:
     """However it is written: the key of a named write is derived from it, and another key would make a second order."""
     date = {"Date": "Tue, 24 Nov 2026 10:00:00 GMT"}

@@ -24,8 +24,7 @@ ROWS = st.lists(
         {},
         optional={"id": st.integers(1, 9) | ODD}
         | dict.fromkeys(
-            ("status", "total_amount", "date_created", "external_reference", "cancelled", "payments", "payer"),
-            ODD,
+            ("status", "total_amount", "date_created", "external_reference", "cancelled", "payments", "payer"), ODD
         ),
     ),
     max_size=5,

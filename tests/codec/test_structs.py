@@ -151,12 +151,7 @@ class Plan(ResponseStruct):
 
 
 CHANGE: Operation[Change, Plan] = Operation(
-    name="plans.change",
-    method="PATCH",
-    path="/plans",
-    retry=RetryClass.KEYED,
-    body=Change,
-    result=Plan,
+    name="plans.change", method="PATCH", path="/plans", retry=RetryClass.KEYED, body=Change, result=Plan
 )
 
 

@@ -57,9 +57,7 @@ def order_request() -> OrderRequest:
     """An order over 24.90."""
     payments = [PaymentRequest(amount=Decimal("24.90"))]
     return OrderRequest(
-        external_reference="shop-1",
-        total_amount=Decimal("24.90"),
-        transactions=TransactionsRequest(payments=payments),
+        external_reference="shop-1", total_amount=Decimal("24.90"), transactions=TransactionsRequest(payments=payments)
     )
 
 

@@ -9,12 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from paymentsdk import (
-    OPERATIONS,
-    OutcomeUnknown,
-    RequestInvalid,
-    RetryPolicy,
-)
+from paymentsdk import OPERATIONS, OutcomeUnknown, RequestInvalid, RetryPolicy
 from tests.engine.conftest import wallet_payment_request
 
 ONCE = RetryPolicy(attempts=1)
@@ -67,16 +62,7 @@ async def test_the_session_of_a_wallet_payment(make_client, transport, jobs) -> 
     assert "X-Platform-Session-Id" not in second
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Authorization",
-        "x-idempotency-key",
-        "Accept-Encoding",
-        "host",
-        "Transfer-Encoding",
-    ],
-)
+@pytest.mark.parametrize("name", ["Authorization", "x-idempotency-key", "Accept-Encoding", "host", "Transfer-Encoding"])
 async def test_headers_that_the_client_writes_itself(client, transport, name: str) -> None:
     """A header of the caller's cannot replace the token, the key that every error names, or where the body ends."""
     for attempt in (

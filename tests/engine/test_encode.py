@@ -248,11 +248,7 @@ def test_amounts_are_checked_wherever_they_are(kind: object, value: object, path
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [
-        (Fee, Decimal("1.555")),
-        (Sequence[Line], [Line(price=Decimal("1.555"))]),
-        (list[Fee], {Decimal("1.555")}),
-    ],
+    [(Fee, Decimal("1.555")), (Sequence[Line], [Line(price=Decimal("1.555"))]), (list[Fee], {Decimal("1.555")})],
 )
 def test_amounts_are_found_under_other_names(kind: object, value: object) -> None:
     """A NewType is checked as its own type, and a Sequence or a set as a list."""
@@ -264,11 +260,7 @@ def test_amounts_are_found_under_other_names(kind: object, value: object) -> Non
 
 @pytest.mark.parametrize(
     ("kind", "value", "path"),
-    [
-        (float, nan, "$.one"),
-        (tuple[str, float], ("a", nan), "$.one[1]"),
-        (Weight, Weight(nan), "$.one.share"),
-    ],
+    [(float, nan, "$.one"), (tuple[str, float], ("a", nan), "$.one[1]"), (Weight, Weight(nan), "$.one.share")],
     ids=str,
 )
 def test_a_number_that_is_not_finite_is_rejected(kind: object, value: object, path: str) -> None:

@@ -92,12 +92,7 @@ class AnyFilters(TypedDict):
 
 @pytest.mark.control("paymentsdk._codec.encode.query_text", str)
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (Plain.CLOSED, "closed"),
-        (Decimal("1E+2"), "100"),
-        (1e16, "10000000000000000"),
-    ],
+    ("value", "text"), [(Plain.CLOSED, "closed"), (Decimal("1E+2"), "100"), (1e16, "10000000000000000")]
 )
 def test_a_filter_of_ones_own_goes_out_as_it_is_meant(value: object, text: str) -> None:
     """An Enum is its value, and a number has no exponent: Python's own text of them would find nothing, in silence."""
@@ -149,17 +144,7 @@ def test_a_filter_that_breaks_a_rule(filters: dict[str, object], path: str) -> N
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 
-UNSAFE = [
-    "..",
-    ".",
-    "a/b",
-    "a?b",
-    "%2e%2e",
-    "a\n",
-    "",
-    "a\\b",
-    "{order_id}",
-]
+UNSAFE = ["..", ".", "a/b", "a?b", "%2e%2e", "a\n", "", "a\\b", "{order_id}"]
 
 
 @pytest.mark.control("paymentsdk._codec.encode._SAFE_IN_PATH", re.compile(""))
@@ -211,10 +196,7 @@ async def test_an_id_may_be_a_number_or_a_uuid(client, transport, value: Any, te
 
 @pytest.mark.parametrize(
     ("values", "complaint"),
-    [
-        ({"a": "1", "c": "2"}, "c: is not an argument of this operation"),
-        ({"a": "1"}, r"\$path.b: is missing"),
-    ],
+    [({"a": "1", "c": "2"}, "c: is not an argument of this operation"), ({"a": "1"}, r"\$path.b: is missing")],
 )
 async def test_every_placeholder_has_its_value(client, transport, values: dict[str, str], complaint: str) -> None:
     """Of several values, none may be missing and none left over."""

@@ -11,14 +11,7 @@ from types import FrameType
 import pytest
 from msgspec import Struct
 
-from paymentsdk import (
-    Http11Transport,
-    Operation,
-    PaymentsClient,
-    Request,
-    Response,
-    RetryClass,
-)
+from paymentsdk import Http11Transport, Operation, PaymentsClient, Request, Response, RetryClass
 from paymentsdk.resources.common import Resource
 from paymentsdk.testing import MemoryTransport
 from tests.engine.conftest import order_request
@@ -217,9 +210,7 @@ class Delegating:
 
 
 @pytest.mark.parametrize("kind", [Counting, Delegating])
-async def test_a_transport_with_a_send_of_its_own_sees_each_request(
-    kind: type[Counting | Delegating],
-) -> None:
+async def test_a_transport_with_a_send_of_its_own_sees_each_request(kind: type[Counting | Delegating]) -> None:
     """What it does to requests, such as to stop them, is done to all of them."""
     transport = kind()
     async with (

@@ -143,9 +143,7 @@ def sales(rows: list[object], size: int, *filters: object):
 
 
 @pytest.mark.control(
-    "paymentsdk._contract.operation.PageShape.places",
-    lambda self, response: ("$.filters", "$.total"),
-    raises=LOST,
+    "paymentsdk._contract.operation.PageShape.places", lambda self, response: ("$.filters", "$.total"), raises=LOST
 )
 @pytest.mark.parametrize("size", [1, 3])
 async def test_rows_are_counted_where_they_stand(size: int) -> None:

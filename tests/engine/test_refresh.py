@@ -246,14 +246,7 @@ def test_what_is_no_pair_is_rejected_where_it_is_given(keep: Callable[[object], 
 # --- before the end ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        SendFailed("reset"),
-        Response(503),
-        Response(400),
-    ],
-)
+@pytest.mark.parametrize("trouble", [SendFailed("reset"), Response(503), Response(400)])
 async def test_an_early_refresh_that_fails_keeps_the_live_token(signed_in, issuer, clock, trouble: object) -> None:
     """The live token stays in use, and the next try is made a minute later, not with the next call."""
     issuer.trouble = [trouble] * 2

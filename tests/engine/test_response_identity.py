@@ -7,14 +7,7 @@ from weakref import ref
 
 import pytest
 
-from paymentsdk import (
-    OPERATIONS,
-    NoAnswer,
-    PaymentsError,
-    Response,
-    RetryPolicy,
-    SendFailed,
-)
+from paymentsdk import OPERATIONS, NoAnswer, PaymentsError, Response, RetryPolicy, SendFailed
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)

@@ -6,14 +6,7 @@ from math import inf
 
 import pytest
 
-from paymentsdk import (
-    OutcomeUnknown,
-    Response,
-    RetryPolicy,
-    SendFailed,
-    Timeout,
-    errors,
-)
+from paymentsdk import OutcomeUnknown, Response, RetryPolicy, SendFailed, Timeout, errors
 
 #: An operation of each class.
 CLASSES = {

@@ -319,15 +319,7 @@ async def test_a_file_that_is_mounted_by_itself(path, signed_in, issuer, monkeyp
     assert [path.name, f"{path.name}.lock"] == sorted(file.name for file in path.parent.iterdir())
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"",
-        b"[",
-        b'{"access_token":5}',
-        b"[" * 100_000,
-    ],
-)
+@pytest.mark.parametrize("garbage", [b"", b"[", b'{"access_token":5}', b"[" * 100_000])
 async def test_garbage_in_the_file(path, issuer, caplog, garbage: bytes) -> None:
     """A file that holds no pair counts as none, with a warning that names it; the next save makes it good."""
     store = FileTokenStore(path)

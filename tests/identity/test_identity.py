@@ -121,10 +121,7 @@ async def test_a_response_that_nothing_identifies_is_accepted_with_an_anomaly_or
 
 @pytest.mark.parametrize(
     "members",
-    [
-        b'"error":"bad_request","message":"opera\xe7\xe3o inv\xe1lida"',
-        b'"frequency":1e400',
-    ],
+    [b'"error":"bad_request","message":"opera\xe7\xe3o inv\xe1lida"', b'"frequency":1e400'],
     ids=["an error", "a number"],
 )
 async def test_an_unreadable_member_hides_no_other(client_over, members):

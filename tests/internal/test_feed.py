@@ -10,11 +10,7 @@ import pytest
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.resources import OPERATIONS, oauth
 from paymentsdk.resources.common import RequestStruct
-from paymentsdk.sandbox._feed import (
-    redact_body,
-    redact_query,
-    secrets_of,
-)
+from paymentsdk.sandbox._feed import redact_body, redact_query, secrets_of
 from paymentsdk.sandbox._wire import structs_in
 
 SECRETS = secrets_of(OPERATIONS.values())

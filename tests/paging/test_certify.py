@@ -11,16 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from paymentsdk import (
-    Incomplete,
-    Pager,
-    PaymentsClient,
-    PaymentsError,
-    Request,
-    RequestInvalid,
-    Response,
-    RetryPolicy,
-)
+from paymentsdk import Incomplete, Pager, PaymentsClient, PaymentsError, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, drawn, snapshot, survivors
 from tests.reconcile.platform import CAPS, NOW
