@@ -84,7 +84,6 @@ ORDER = says(200, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"2
 CREATED = says(201, ORDER.body)
 OTHER_ORDER = says(200, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
 PAGE = says(200, b'{"paging":{"offset":0,"total":1},"results":[{"id":"1"}]}')
-OTHER_PAGE = says(200, b'{"paging":{"offset":50,"total":51},"results":[{"id":"51"}]}')
 PLAN = says(200, b'{"id":"plan-1"}')
 WALLET_PAYMENT = says(201, b'{"id":1,"wallet_payment":{"transaction_amount":24.90,"external_reference":"shop-1"}}')
 OTHER_WALLET_PAYMENT = says(201, b'{"id":2,"wallet_payment":{"transaction_amount":7,"external_reference":"shop-1"}}')

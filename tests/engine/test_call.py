@@ -56,7 +56,7 @@ async def test_any_2xx_is_a_success(play) -> None:
         assert status == (await play("orders.get", Response(status, {}, b'{"id":"ORD1"}'))).error.status
 
 
-# --- observers --------------------------------------------------------------------------------------------------------
+# --- cancellation -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplog) -> None:
@@ -292,9 +292,6 @@ async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None
 
 
 # --- clients that are closed, and transports with defects -------------------------------------------------------------
-
-
-# --- a client that is open, and here -----------------------------------------------------------------------------
 
 
 @pytest.mark.control("paymentsdk._call.runtime.Runtime.close", lambda self: setattr(self, "closed", True))

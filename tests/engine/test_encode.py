@@ -317,7 +317,7 @@ async def test_the_twin_check_finds_every_constraint(
     assert [] == transport.requests
 
 
-# --- what the sandbox reads -------------------------------------------------------------------------------------------
+# --- bodies that come in ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":' * 100_000, b'{"free": 1e5x}'])

@@ -268,14 +268,6 @@ async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     assert 500 + 8 + 2 + 2 == len(transport.requests)
 
 
-# --- tenacity ---------------------------------------------------------------------------------------------------------
-
-
-async def turn(_: object) -> None:
-    """Let the others go on."""
-    await asyncio.sleep(0)
-
-
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Each operation against raw bytes on a socket: each kind of response, once and for ever, over both transports.
+"""Operations against raw bytes on a socket: each kind of response, once and for ever, over both transports.
 
 `test_verdicts` records what a caller learns of failures that a transport reports. This test records the same of bytes,
 from the socket to the caller, with the observed events and the bytes that were sent. A redesign of the call or of a
@@ -35,6 +35,11 @@ from paymentsdk.testing import FakeClock
 from tests.golden.test_verdicts import CALLS
 
 RECORDED = Path(__file__).parent / "wire"
+#: One of each kind, as bytes are read alike for all: a read, two shapes of pages, writes with a key and without.
+RECORDED_OPERATIONS = (
+    "orders.get", "invoices.search", "merchant_orders.search", "orders.create", "orders.refund", "preferences.create",
+    "oauth.refresh",
+)  # fmt: skip
 TOKEN = "APP_USR-9001-112304-0123456789abcdef-77"
 TRANSPORTS: dict[str, Callable[[], Transport]] = {"aiohttp": AiohttpTransport, "http11": Http11Transport}
 #: Two of these are enough to tell "once" from "for ever".
@@ -277,7 +282,7 @@ async def lines(operation: str) -> list[str]:
     return recorded
 
 
-@pytest.mark.parametrize("operation", CALLS)
+@pytest.mark.parametrize("operation", RECORDED_OPERATIONS)
 async def test_what_a_caller_learns_from_bytes_is_on_record(operation: str) -> None:
     """Values, errors, attempts, events, sent bytes and pauses are what they were."""
     current, path = await lines(operation), RECORDED / f"{operation}.txt"

@@ -127,7 +127,7 @@ def test_two_lists_are_compared_entry_by_entry(lines, is_ours):
     assert is_ours is (compared.mismatch is None)
 
 
-# --- credentials ------------------------------------------------------------------------------------------------------
+# --- values that cannot be read ---------------------------------------------------------------------------------------
 
 
 class Renamed(ResponseStruct, rename="camel"):

@@ -74,10 +74,6 @@ def reject(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
-def never(limiter, sent_at, now, retry_after):
-    """Keep the gate open."""
-
-
 @pytest.mark.parametrize("service", [None, "failed"])
 async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, service):
     """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
