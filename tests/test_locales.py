@@ -27,8 +27,8 @@ from tests.reconcile.platform import CAP
 from tests.reconcile.served import WEEK, Served, client_of, quiet, written
 
 ROOT = Path(__file__).parents[1]
-#: In Turkish and Azeri, the small letter of I has no dot: CPython 3.11 does not see there that "INSERT" is "insert".
-LOCALES = {"C": "C", "tr_TR.UTF-8": "tr_TR", "az_AZ.UTF-8": "az_AZ"}
+#: In Turkish, the small letter of I has no dot: CPython 3.11 does not see there that "INSERT" is "insert".
+LOCALES = {"C": "C", "tr_TR.UTF-8": "tr_TR"}
 
 
 @pytest.mark.parametrize("name", LOCALES)

@@ -204,7 +204,6 @@ DOORS = {
     "certify": (MOMENTS, Doors.certified),
     "first_sent_at": (MOMENTS, lambda doors, value: doors.create(idempotency_key="k", first_sent_at=value)),
     "not_after=moment": (LATER, lambda doors, value: doors.once(not_after=value)),
-    "book.created": (MOMENTS, lambda doors, value: doors.book(created=value)),
     "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
     "resend_window": (LENGTHS, Doors.declaration),
     "amount": (AMOUNTS, lambda doors, value: doors.keyed(doors.order(amount=value))),

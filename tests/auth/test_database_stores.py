@@ -16,7 +16,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from paymentsdk import PostgresTokenStore, RefreshFailed, SQLiteTokenStore, TokenPair, TokenStore
+from paymentsdk import PostgresTokenStore, RefreshFailed, RequestInvalid, SQLiteTokenStore, TokenPair, TokenStore
 from tests.auth.refreshes import pair, store_at
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
@@ -276,3 +276,10 @@ async def test_a_forked_process_opens_its_own_connection(dsn: str) -> None:
     process = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", FORKED, dsn], check=False, timeout=50)
 
     assert 0 == process.returncode
+
+
+@pytest.mark.parametrize("name", ["", None, 7, "a\0b"])
+def test_a_seller_has_a_name(tmp_path: Path, name: object) -> None:
+    """A store without a name would be that of everybody."""
+    with pytest.raises(RequestInvalid, match="name: must be a string"):
+        SQLiteTokenStore(tmp_path / "tokens.db", name)

@@ -61,3 +61,13 @@ async def test_a_429_spends_nothing() -> None:
     """However often the platform asks to wait, a retry after that is free."""
     async with clients(429) as (client, transport):
         assert {4} == {await requests_of(transport, client.orders.get("ORD1")) for _ in range(2 * MANY)}
+
+
+async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more failing sellers than the bound, the one that failed longest ago is forgotten."""
+    monkeypatch.setattr("paymentsdk._call.retry.RetryBudgets.MOST", 10)
+    async with clients() as (client, transport):
+        for number in range(50):
+            await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
+
+        assert 10 == len(client._engine.runtime.budgets.remaining)

@@ -110,3 +110,11 @@ async def test_a_deferred_write_says_why_it_was_not_sent(tmp_path) -> None:
             await client.orders.cancel("ORD1", once="table-7/2")
 
     assert "connection refused" == deferred.value.reason
+
+
+def test_the_adaptive_form_needs_the_gate() -> None:
+    """Two settings that contradict each other are rejected when they are made."""
+    with pytest.raises(RequestInvalid) as rejected:
+        FlowControl(adaptive=True, gate=False)
+
+    assert "flow.gate" == rejected.value.path

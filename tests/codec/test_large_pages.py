@@ -66,7 +66,7 @@ def number_of(anomalies: tuple[Anomaly, ...]) -> int:
     lambda listed: msgspec.json.decode(listed, type=list[msgspec.Raw])[1:],
     raises=(AssertionError, ExceptionGroup),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows=ROWS)
 def test_a_large_page_is_its_rows_one_by_one(rows: list[object]) -> None:
     """Each row is what it is on a page of its own, and has the anomalies that it has there."""
@@ -101,12 +101,11 @@ def test_rows_that_are_no_rows_are_named_each() -> None:
 
 
 @pytest.mark.control("paymentsdk._codec.anomaly.MOST_MISSING", 10**9)
-@pytest.mark.parametrize("entry", [None, "text"])
-def test_a_page_of_nothing_but_missing_rows_is_rejected(entry: object) -> None:
+def test_a_page_of_nothing_but_missing_rows_is_rejected() -> None:
     """Each is reported, so that millions of them in a few megabytes would fill the memory."""
-    value, anomalies = SEARCH.decode(page([entry] * 10_000))
+    value, anomalies = SEARCH.decode(page([None] * 10_000))
     with pytest.raises(ValueError, match="more than 10,000 entries of its lists are malformed"):
-        SEARCH.decode(page([entry] * 10_001))
+        SEARCH.decode(page([None] * 10_001))
 
     assert (0, 10_000) == (len(value.elements), len(anomalies))
 

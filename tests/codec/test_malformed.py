@@ -302,3 +302,11 @@ def test_a_rule_that_cannot_compare_an_amount_costs_that_amount_alone(count: int
 
     assert [*[Priced(Decimal(5))] * count, Priced(), Priced(None, [Priced()])] == page.rows
     assert {f"$.rows[{count}].price", f"$.rows[{count + 1}].parts[0].price"} == {anomaly.path for anomaly in anomalies}
+
+
+def test_a_body_that_rejects_itself_is_no_response() -> None:
+    """Nothing in it can be trusted."""
+    get: Operation[None, Checked] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=Checked)
+
+    with pytest.raises(ValueError, match="the body is rejected: place: is below zero"):
+        get.decode(b'{"report": "b", "place": -1}')

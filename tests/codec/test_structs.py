@@ -314,3 +314,9 @@ def test_what_is_no_day_is_rejected_where_it_stands(day: object) -> None:
     with pytest.raises(RequestInvalid) as rejected:
         VISIT.encoder.encode(Visit(on_day=date(2026, 1, 31), days=[day]))
     assert "$.days[0]" == rejected.value.path
+
+
+async def test_a_moment_before_all_calendars_is_rejected() -> None:
+    """In UTC it would be before the year 1."""
+    with pytest.raises(RequestInvalid, match="out of range"):
+        await sent(datetime.min.replace(tzinfo=timezone(timedelta(hours=1, seconds=30))))

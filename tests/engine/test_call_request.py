@@ -197,3 +197,19 @@ async def test_a_header_is_sent_once_however_it_is_written(make_client, transpor
     assert {"mine"} == {fields["user-agent"] for fields in sent}
     assert [len(fields) for fields in sent] == [len(request.headers) for request in transport.requests]
     assert all("'***'" in repr(request.headers) for request in transport.requests)
+
+
+async def test_a_key_where_none_goes(client) -> None:
+    """An operation without a key rejects one: it would promise what the platform does not keep."""
+    with pytest.raises(RequestInvalid, match=r"orders\.get takes no idempotency key") as refused:
+        await client.call(GET, order_id="ORD1", idempotency_key="my-key")
+
+    assert "idempotency_key" == refused.value.path
+
+
+async def test_a_name_is_not_an_operation(client, transport) -> None:
+    """Whoever gives a name is told where the operation is."""
+    with pytest.raises(RequestInvalid, match=r"such as OPERATIONS\['orders.get'\]"):
+        await client.call("orders.get", order_id="ORD1")
+
+    assert [] == transport.requests

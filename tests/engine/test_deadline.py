@@ -290,3 +290,16 @@ async def test_a_source_of_tokens_that_swallows_a_deadline(make_client, clock, e
     with pytest.raises(NotSent):
         await task
     assert (0, []) == (task.cancelling(), transport.requests)
+
+
+async def test_a_source_of_tokens_that_swallows_a_cancellation(make_client) -> None:
+    """A task that was cancelled while it waited for a token sends nothing."""
+    auth, transport = Meddler("APP_USR-access-1"), MemoryTransport(forever)
+    client = make_client(transport=transport, auth=auth, access_token=None)
+    task = asyncio.create_task(client.orders.cancel("ORD1"))
+    await auth.waiting.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [] == transport.requests

@@ -178,6 +178,13 @@ def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], e
     assert (f"$.{name}", sent[name], expected is None) == (anomaly.path, anomaly.value, anomaly.dropped)
 
 
+@pytest.mark.parametrize(("kind", "sent"), [(list[Row], b'"none"'), (int, b"null")])
+def test_a_response_of_another_type_is_rejected(kind: object, sent: bytes) -> None:
+    """Nothing is made up for it."""
+    with pytest.raises(ValueError, match=r"holds (a string|null), not"):
+        declared(result=kind).decode(sent)
+
+
 # --- amounts ----------------------------------------------------------------------------------------------------------
 
 

@@ -347,3 +347,10 @@ async def test_a_body_that_does_not_go_with_its_operation(client, operation: str
 
     assert "$" == rejected.value.path
     assert ("type" if "expected" in reason else "value") == rejected.value.rule
+
+
+@pytest.mark.parametrize("kind", [tuple[str, Decimal], tuple[Line, str]], ids=str)
+def test_a_tuple_with_amounts_is_rejected(kind: object) -> None:
+    """Nothing checks the amounts of a tuple of several types, so no operation can be declared with one."""
+    with pytest.raises(RequestInvalid, match="must not be in tuples"):
+        declared(body=Holder[kind]).encoder.encode(Holder())

@@ -6,10 +6,11 @@ import json
 import math
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NotRequired, TypedDict
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -208,3 +209,13 @@ async def test_every_placeholder_has_its_value(client, transport, values: dict[s
     assert transport.requests[0].url.endswith("/x/1/y/2")
     with pytest.raises(RequestInvalid, match=complaint):
         await client.call(operation, **values)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [time(12, 30), date(2026, 1, 31), UUID(int=5), Decimal("1.50"), 0.5, -3],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_filters_go_out_as_iso_writes_them(value: object) -> None:
+    """Negative control: days, times, UUIDs and numbers are what they were."""
+    assert f"it={quote(str(value))}" == declared(query=AnyFilters).query_encoder.encode({"it": value})

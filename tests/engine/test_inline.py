@@ -11,7 +11,18 @@ from types import FrameType
 import pytest
 from msgspec import Struct
 
-from paymentsdk import Http11Transport, Operation, PaymentsClient, Request, Response, RetryClass
+from paymentsdk import (
+    Http11Transport,
+    NotSent,
+    Operation,
+    PaymentsClient,
+    PaymentsError,
+    Request,
+    Response,
+    RetryClass,
+    RetryPolicy,
+    SendFailed,
+)
 from paymentsdk.resources.common import Resource
 from paymentsdk.testing import MemoryTransport
 from tests.engine.conftest import order_request
@@ -260,3 +271,22 @@ async def test_a_rejection_is_of_the_token_that_was_sent(make_client: Callable[.
 
     assert "ORD1" == (await task).id
     assert [first] == source.rejected
+
+
+async def test_a_send_that_raises_before_it_is_awaited_fails_its_attempt() -> None:
+    """A function that returns what another transport's `send` returns may raise at once."""
+
+    class Guard(MemoryTransport):
+        def send(self, request: Request) -> Awaitable[Response]:
+            raise SendFailed("the gateway is off", sent=False)
+
+    client = PaymentsClient(TOKEN, base_url="https://x", transport=Guard(), retry=RetryPolicy(attempts=1))
+    general = client.with_options(observers=[lambda event: None])
+    errors = []
+    for caller in (client, general):
+        with pytest.raises(PaymentsError) as caught:
+            await caller.orders.create(order_request())
+        errors.append(caught.value)
+
+    assert type(errors[0]) is type(errors[1]) is NotSent
+    assert (errors[0].attempts, errors[0].operation) == (errors[1].attempts, errors[1].operation)

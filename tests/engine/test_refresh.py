@@ -331,3 +331,22 @@ async def test_an_ended_token_is_not_used(signed_in, issuer, clock) -> None:
     await client.orders.get("ORD1")
 
     assert ["Bearer APP_USR-access-1", "Bearer APP_USR-access-2"] == issuer.used
+
+
+async def test_a_live_token_without_a_refresh_token_is_used_to_its_end(signed_in, issuer, clock) -> None:
+    """A token that cannot be refreshed is no worse for ending soon."""
+    client = signed_in(TokenPair(access_token="APP_USR-access-1", expires_at=START + 300))
+
+    await client.orders.get("ORD1")
+    clock.advance(300)
+
+    with pytest.raises(ReauthorizationRequired, match="no refresh token"):
+        await client.orders.get("ORD1")
+    assert 1 == len(issuer.used)
+
+
+@pytest.mark.parametrize("early", [-1, float("nan"), "600"])
+def test_early_is_a_number_of_seconds(early: float) -> None:
+    """`early` counts seconds before the end."""
+    with pytest.raises(RequestInvalid, match="early"):
+        RefreshingToken(early=early)

@@ -248,9 +248,9 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     transport = MemoryTransport(lambda request: Response(503))
     client = make_client(transport=transport)
 
-    await calls(client, jobs["orders.get"].call, 200)
+    await calls(client, jobs["orders.get"].call, 60)
 
-    assert 200 + 100 == len(transport.requests)
+    assert 60 + 100 == len(transport.requests)
 
 
 async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
@@ -331,3 +331,14 @@ async def test_a_process_that_can_open_no_more_files(
 
     assert (outcome, 1) == (type(played.error), len(played.requests))
     assert played.error.idempotency_key
+
+
+@pytest.mark.parametrize("name", ["orders.get", "orders.create"])
+async def test_an_unrequested_cancellation_is_not_a_response(make_client, jobs, name: str) -> None:
+    """What ended a task of the transport's own does not end the caller's: the call goes on, with its one key."""
+    transport = MemoryTransport([asyncio.CancelledError(), jobs[name].response])
+
+    await jobs[name].call(make_client(transport=transport))
+
+    assert 2 == len(transport.requests)
+    assert 1 == len({request.headers.get("X-Idempotency-Key") for request in transport.requests})

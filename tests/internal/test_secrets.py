@@ -15,7 +15,7 @@ from paymentsdk._call.credential import Bearer, Credential
 from paymentsdk._secrets import MaskedRepr, Secret, masked, scrub, secrets_in
 from paymentsdk.resources.common import RequestStruct
 
-ACCESS, REFRESH, CARD = CANARIES = "access-canary-0000", "refresh-canary-0001", "card-canary-0002"
+ACCESS, CARD = CANARIES = "access-canary-0000", "card-canary-0002"
 
 
 class Card(MaskedRepr, RequestStruct):
