@@ -117,20 +117,6 @@ async def test_slots_of_a_database_are_a_distance_apart(dsn: str):
     assert 40.0 == pytest.approx(next_one, abs=2.0)
 
 
-@pytest.mark.control("paymentsdk._call.rate_share._SET_BACK", 1e9)
-async def test_a_server_whose_clock_is_set_back_takes_the_slots_along(dsn: str):
-    """As with a file."""
-    share = RateShare(dsn, 0.1)
-    before = [await share.reserve(NOW, 60.0) for _ in range(2)]
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("UPDATE paymentsdk_slot SET free = free + 3600, taken_at = taken_at + 3600")
-    await connection.close()
-    too_far, after = [await share.reserve(NOW, longest) for longest in (1.0, 60.0)]
-
-    assert too_far is None
-    assert [0.0, 10.0, 20.0] == pytest.approx([*before, after], abs=2.0)
-
-
 async def test_a_connection_without_work_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch):
     """Nobody has to close a share."""
     monkeypatch.setattr("paymentsdk._call.rate_share._IDLE", 0.5)

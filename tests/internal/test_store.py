@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -35,28 +35,6 @@ def store():
     store = Store([THINGS])
     yield store
     store.close()
-
-
-def test_a_count_is_of_what_there_is():
-    """Also what a transaction wrote that is rolled back, and what a snapshot brings back."""
-    store = Store([THINGS])
-    with closing(store):
-        counts = [store.count(THINGS, 1)]
-        store.put(THINGS, 1, Thing("a"))
-        counts += [store.count(THINGS, 1), store.count(THINGS, 1)]
-        before = store.copy()
-        with suppress(KeyError), store.transaction():
-            store.put(THINGS, 1, Thing("b"))
-            counts.append(store.count(THINGS, 1))
-            raise KeyError
-        counts.append(store.count(THINGS, 1))
-        store.put(THINGS, 1, Thing("c"))
-        counts.append(store.count(THINGS, 1))
-        store.restore(before)
-        before.close()
-        counts.append(store.count(THINGS, 1))
-
-    assert [0, 1, 1, 2, 1, 2, 1] == counts
 
 
 def test_a_transaction_is_all_or_nothing(store):
@@ -125,16 +103,3 @@ async def test_a_request_that_fails_undoes_nothing_of_others(counted):
     assert ["b", "d"] == [row.name for row in store.find(THINGS, 1)]
     assert [b"b", b"d"] == store.ledger()
     assert 1 == statements.count("COMMIT")
-
-
-@pytest.mark.parametrize("see", [lambda store: store.ledger(), lambda store: store.copy().close(), Store.close])
-async def test_uncommitted_changes_are_invisible_to_others(counted, see):
-    """Whoever looks from outside of the requests commits first."""
-    store, statements = counted
-    put_shared(store, "a")
-    assert 0 == statements.count("COMMIT")
-
-    see(store)
-
-    assert 1 == statements.count("COMMIT")
-    await store.committed()

@@ -29,7 +29,6 @@ from paymentsdk import (
     Response,
     RetryPolicy,
     SendFailed,
-    TokenPair,
 )
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import FaultRule, Sandbox
@@ -175,27 +174,6 @@ async def test_metrics_of_calls(exported: Exported) -> None:
     assert [1.0] == [point.value for point in metrics["paymentsdk.retry_budget"]]
     assert "paymentsdk.queue.duration" not in metrics
     assert not any("paymentsdk.account" in point.labels for points in metrics.values() for point in points)
-
-
-async def test_token_refreshes_are_counted(exported: Exported) -> None:
-    """And shown as calls of their own, below the call that begins them."""
-    body = b'{"access_token":"APP_USR-new-77","refresh_token":"TG-1","expires_in":15552000}'
-
-    def response(request: Request) -> Response:
-        return Response(200, {}, body) if request.operation == "oauth.token" else ORDER
-
-    pair = TokenPair(access_token="APP_USR-old-77", refresh_token="TG-0", expires_at=1.0)
-    application = {"client_id": "app", "client_secret": "secret-1"}
-    client = make(
-        exported.observer(), MemoryTransport(response), access_token=None, accounts={"s": pair}, **application
-    )
-
-    await client.account("s").orders.get("ORD1")
-
-    assert [1] == [point.value for point in exported.metrics()["paymentsdk.token.refreshes"]]
-    assert {"orders.get", "oauth.token"} <= {span.name for span in exported.spans}
-    text = "".join(span.to_json() for span in exported.spans)
-    assert not any(secret in text for secret in ("TG-0", "TG-1", "APP_USR-new", "secret-1"))
 
 
 async def test_open_records_are_measured(exported: Exported, tmp_path: Path) -> None:
