@@ -9,7 +9,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from paymentsdk.money import EXACTLY, ZERO
+from paymentsdk.money import EXACTLY, total
 from paymentsdk.reconcile._outcome import Outcome
 
 _PLACES = 2
@@ -58,7 +58,7 @@ def sum_of_columns(columns: Sequence[object]) -> Sum:
     """Return a row of the comparison as a `Sum`."""
     account, currency, outcome, orders, *amounts = columns
     exact = (None if amount is None else amount_of(cast("Decimal", amount)) for amount in amounts)
-    return Sum(str(account), str(currency), Outcome(outcome), cast("int", orders), *exact)
+    return Sum(str(account), str(currency), Outcome(str(outcome)), cast("int", orders), *exact)
 
 
 def add_up(sums: Iterable[Sum], key: Callable[[Sum], tuple[str, str, Outcome | None]]) -> tuple[Sum, ...]:
@@ -77,11 +77,8 @@ def add_up(sums: Iterable[Sum], key: Callable[[Sum], tuple[str, str, Outcome | N
 
 
 def _added(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    summands = [amount for amount in amounts if amount is not None]
-    result = ZERO
-    for amount in summands:
-        result = EXACTLY.add(result, amount)
-    return result if summands else None
+    summands = [(1, amount) for amount in amounts if amount is not None]
+    return total(summands) if summands else None
 
 
 def amount_of(stored: Decimal) -> Decimal:
