@@ -15,20 +15,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from paymentsdk import errors
 from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
 from paymentsdk.cli._output import QUIET, Output, columns, counted, flush, print_output, say
-from paymentsdk.cli._parsing import count, file, pair, pairs
+from paymentsdk.cli._parsing import file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
-    from paymentsdk._auth.schemes import Auth
-    from paymentsdk.client import PaymentsClient
-    from paymentsdk.journal import Journal
-    from paymentsdk.reconcile import Book, Progress, Report, Sum
+    from paymentsdk.reconcile import Book, Progress, Report
 
 SAME, DIFFERENT, MISUSED, TOKEN, PLATFORM, NOT_WHOLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 _EPILOG = """\
@@ -83,12 +78,6 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     add_sources(reconcile)
     column = "the name of COLUMN in your book, such as paid=amount; can be repeated"
     add("--column", type=pair, action="append", default=[], metavar="COLUMN=NAME", help=column)
-    add("--lag", type=count, default=15, metavar="MINUTES", help="how late orders appear in the search (default: 15)")
-    window = "trust totals of the platform below N, and split larger windows (default: 1000)"
-    add("--max-window", type=count, default=1000, metavar="N", help=window)
-    add("--in-flight", type=count, default=8, metavar="N", help="calls in flight per seller (default: 8)")
-    rate = "calls per second of all processes of this machine with the same --out"
-    add("--rate", type=float, metavar="N", help=rate)
     add("--csv", type=file, metavar="FILE", help="write the differences to a CSV file for a spreadsheet")
     add("--html", type=file, metavar="FILE", help="write the sums and differences as a page to read or print")
     add("--json", action="store_true", help="print the result as one line of JSON")
@@ -138,6 +127,7 @@ def _check_overwriting(options: argparse.Namespace) -> None:
 
 
 async def _reconciled(options: argparse.Namespace) -> Report:
+    from paymentsdk import FlowControl, PaymentsClient
     from paymentsdk.reconcile import reconcile
 
     end_at_sigterm()
@@ -149,7 +139,7 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     journal = journal_at(address, VARIABLE) if address else None
     book = _book(options)
     # With the journal, orders with an open write are reported as unknown, and nobody corrects them by hand.
-    async with _connect(options, auth, journal) as client:
+    async with PaymentsClient.from_env(flow=FlowControl(adaptive=True), accounts=auth, journal=journal) as client:
         return await reconcile(
             book,
             client,
@@ -157,17 +147,7 @@ async def _reconciled(options: argparse.Namespace) -> Report:
             out=options.out,
             accounts=auth,
             progress=_ProgressLines().print,
-            lag=timedelta(minutes=options.lag),
-            max_window=options.max_window,
-            in_flight=options.in_flight,
         )
-
-
-def _connect(options: argparse.Namespace, auth: Mapping[str, Auth] | None, journal: Journal | None) -> PaymentsClient:
-    from paymentsdk import FlowControl, PaymentsClient, RateShare
-
-    share = None if options.rate is None else RateShare(Path(options.out, "rate.sqlite"), options.rate)
-    return PaymentsClient.from_env(flow=FlowControl(adaptive=True, share=share), accounts=auth, journal=journal)
 
 
 def _book(options: argparse.Namespace) -> Book:
@@ -224,8 +204,8 @@ class _ProgressLines:
 def _data(report: Report) -> dict[str, object]:
     return {
         "same": report.is_same,
-        "counts": {outcome.value: number for outcome, number in report.counts.most_common()},
-        "sums": [_sum_data(line) for line in report.sums],
+        "counts": dict(report.counts.most_common()),
+        "sums": report.sums,
         "orders": report.rows,
         "calls": report.calls,
         "columns": report.columns,
@@ -237,12 +217,9 @@ def _data(report: Report) -> dict[str, object]:
     }
 
 
-def _sum_data(line: Sum) -> dict[str, object]:
-    outcome = "" if line.outcome is None else line.outcome.value
-    return {**msgspec.structs.asdict(line), "outcome": outcome}
-
-
 def _lines(report: Report) -> Iterator[str]:
+    from paymentsdk.reconcile._page import notes
+
     totals = [(line, line.outcome) for line in report.totals if line.outcome is not None]
     table = {
         "orders": [f"{line.orders:,}" for line, _ in totals],
@@ -256,10 +233,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from columns({name: cells for name, cells in table.items() if any(cells)})
     outcomes = dict.fromkeys(outcome for _, outcome in totals)
     yield from (f"{outcome.title}: {outcome.action}" for outcome in outcomes if outcome.action)
-    if report.as_of is None:
-        yield "Each order is as of the moment when it was read: changes came too fast, or are too old for the search."
-    yield from map(str, report.not_whole)
-    yield from (f"Not read: {name}: {error}" for name, error in report.failed.items())
+    yield from notes(report)
     if report.open_records:
         yield f"{counted(len(report.open_records), 'record')} open in the journal: run `paymentsdk journal recover`"
     yield f"Differences: {report.path}"

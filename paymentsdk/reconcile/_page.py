@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from html import escape
+from importlib.resources import files
 from itertools import groupby
+from string import Template
 from typing import TYPE_CHECKING
 
 from paymentsdk.reconcile._outcome import Outcome
@@ -17,17 +19,6 @@ if TYPE_CHECKING:
 
 #: The maximum of differences on the page for each outcome.
 _MOST = 1_000
-_STYLE = """
-body { font: 14px/1.4 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #1a1a1a; }
-div { overflow-x: auto; margin-bottom: 1.5rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { padding: .3rem .5rem; text-align: left; border-bottom: 1px solid #ccc; vertical-align: top; }
-thead { display: table-header-group; }
-tr { break-inside: avoid; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.total { font-weight: bold; border-top: 2px solid #666; }
-@media print { body { font-size: 9px; margin: 0; max-width: none; } @page { size: landscape; margin: 12mm; } }
-"""
 _NUMBER = ' class="number"'
 _AMOUNTS = ("Paid: book", "Paid: platform", "Difference", "Refunded: book", "Refunded: platform", "Difference")
 _TOTALS = ("Currency", "Outcome", "Orders", *_AMOUNTS, "What to do")
@@ -37,34 +28,34 @@ _ORDERS = ("Seller", "Reference", "Order id", "Currency", *_AMOUNTS, "Reason")
 
 def page(report: Report) -> str:
     """Return the report as HTML."""
-    return "\n".join(
-        [
-            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Reconciliation</title>',
-            f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body><main>',
-            "<h1>Reconciliation</h1>",
-            *(f"<p>{escape(line)}</p>" for line in _introduction(report)),
-            *_table("Totals", _TOTALS, _sums(report.totals, of_sellers=False)),
-            *_table("Sellers", _SELLERS, _sums(report.sums, of_sellers=True)),
-            *_differences(report),
-            "</main></body></html>",
-        ]
-    )
+    tables = [
+        *_table("Totals", _TOTALS, _sums(report.totals, of_sellers=False)),
+        *_table("Sellers", _SELLERS, _sums(report.sums, of_sellers=True)),
+        *_differences(report),
+    ]
+    introduction = [f"<p>{escape(line)}</p>" for line in _introduction(report)]
+    template = Template(files("paymentsdk.reconcile").joinpath("_page.html").read_text(encoding="utf-8"))
+    return template.substitute(introduction="\n".join(introduction), tables="\n".join(tables))
 
 
 def _introduction(report: Report) -> Iterator[str]:
     begin, end = map(_moment, report.created)
     yield f"Orders that were created from {begin} to before {end}."
-    if report.as_of is None:
-        yield "Some orders changed while they were read. Each order is shown as of the moment when it was read."
-    else:
+    if report.as_of is not None:
         yield f"The report has all changes up to {_moment(report.as_of)}."
     yield (
         "A difference is the platform's amount minus the book's amount. It is empty if an amount is unknown, or if the "
         "two currencies differ. Totals of differences leave such orders out."
     )
+    yield from notes(report)
+
+
+def notes(report: Report) -> Iterator[str]:
+    """Yield what limits the report: orders of different moments, and windows and sellers that could not be read."""
+    if report.as_of is None:
+        yield "Each order is as of the moment when it was read: changes came too fast, or are too old for the search."
     yield from map(str, report.not_whole)
-    for name, error in report.failed.items():
-        yield f"{name} was not read: {error}"
+    yield from (f"Not read: {name}: {error}" for name, error in report.failed.items())
 
 
 def _sums(sums: Iterable[Sum], *, of_sellers: bool) -> Iterator[Sequence[object]]:

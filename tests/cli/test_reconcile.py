@@ -129,7 +129,7 @@ async def test_an_address_that_names_no_journal_is_not_repeated(tmp_path: Path) 
 
 async def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
     """0 and 1; plain lines where there is no terminal; the report as JSON and CSV."""
-    result = await shop.run("--rate", "500")
+    result = await shop.run()
 
     assert 0 == result.code
     assert result.out == (
