@@ -124,8 +124,6 @@ async def reconcile(
             the seller. Finished windows are kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
-    if not isinstance(book, Book):
-        raise RequestInvalid("book", "must be a Book, such as Book.csv(path)")
     directory, more = _directory(out), _names(accounts or ())
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     temporary = TemporaryDirectory(prefix=_PREFIX, dir=directory, ignore_cleanup_errors=True)
@@ -197,7 +195,7 @@ async def walk(
             the seller. Finished windows are kept.
     """
     window, rules = _checked(created, lag, max_window, in_flight)
-    names = [""] if accounts is None else sorted({*_names(accounts)})
+    names = [""] if accounts is None else _names(accounts)
     if not names:
         raise RequestInvalid("accounts", "is empty")
     directory = _directory(out)
@@ -306,10 +304,9 @@ def _directory(out: str | os.PathLike[str]) -> Path:
 
 
 def _names(accounts: Iterable[str]) -> list[str]:
-    names = [] if isinstance(accounts, str) else list(accounts)
-    if isinstance(accounts, str) or not all(isinstance(name, str) and name for name in names):
-        raise RequestInvalid("accounts", "must be a list of strings, each the name of an account")
-    return names
+    if isinstance(accounts, str):
+        raise RequestInvalid("accounts", "must be a list of names, not a single name")
+    return sorted({*accounts})
 
 
 def _clients(client: PaymentsClient, names: Iterable[str]) -> dict[str, PaymentsClient]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._call.engine import of_one_seller
+from paymentsdk._call.engine import engine_of, of_one_seller
 from paymentsdk._futures import in_thread
 from paymentsdk._paging.proof import GRAINS, Rules, Window, moment_of, remaining
 from paymentsdk.errors import NotWhole, PaymentsError
@@ -262,9 +262,8 @@ class Run:
 
 async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[str, str | None]:
     """Return the address of the platform, and the seller of a client without named accounts, else `None`."""
-    if name := accounts[0]:
-        client = client.account(name)
-    engine = client._engine  # noqa: SLF001 - no caller of a client needs it
+    name = accounts[0]
+    engine = engine_of(client.account(name) if name else client)
     base_url, seller = engine.settings.base_url, engine.settings.account or await engine.user_id()
     return base_url, None if name else seller
 

@@ -311,8 +311,6 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         await nothing_sent(Book.parquet(path, names={"reference": "order", "paid": "amount"}), tmp_path)
     with pytest.raises(RequestInvalid, match="book: cannot be read"):
         await nothing_sent(Book.csv(tmp_path / "none.csv"), tmp_path)
-    with pytest.raises(RequestInvalid, match="book: must be a Book"):
-        await nothing_sent(str(path), tmp_path)
     for separator in (";", "\t"):
         (tmp_path / "other.csv").write_text(f"reference{separator}paid\nA-1{separator}10.50\n", encoding="utf-8")
         with pytest.raises(RequestInvalid, match="there are reference") as rejected:
