@@ -42,9 +42,9 @@ Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
 
 
 class _FileEntry(MaskedRepr, Struct, forbid_unknown_fields=True):
-    """The entry of an account in a file, if it has more than an access token."""
+    """The entry of an account in a file."""
 
-    access_token: str | None = None
+    access_token: str = ""
     refresh_token: str | None = None
     expires_at: float | None = None
     __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
@@ -162,7 +162,7 @@ async def sellers_of(options: argparse.Namespace) -> Sellers:
     stores, auth = stores_of(options, create=bool(options.accounts)), dict[str, Auth]()
     if options.accounts:
         option, place = "--accounts", options.accounts
-        auth = {account: _auth(place, account, entry, stores) for account, entry in _read(place).items()}
+        auth = {account: _auth(place, entry, stores, account) for account, entry in _read(place).items()}
     elif stores:
         option, place = "--tokens", stores.place
         auth = {account: RefreshingToken(store=stores.store(account)) for account in await stores.names()}
@@ -178,24 +178,32 @@ async def sellers_of(options: argparse.Namespace) -> Sellers:
     return Sellers(place, auth, stores)
 
 
-def _auth(place: str, account: str, entry: str | TokenPair, stores: TokenStores | None) -> Auth:
-    is_pair = isinstance(entry, TokenPair) and entry.refresh_token is not None
-    if is_pair and stores is None:
-        reason = "a refresh token can be used once; name a token store that keeps the new one with --tokens"
-        raise RequestInvalid("--accounts", f"{place}: {account}: {reason}")
+def _auth(place: str, entry: object, stores: TokenStores | None, account: str) -> Auth:
+    """Return the authentication of *account* by its *entry*, which is a token or a `_FileEntry`."""
     try:
-        if isinstance(entry, TokenPair) and stores is not None:
-            return RefreshingToken(entry, store=stores.store(account))
-        return StaticToken(entry.access_token if isinstance(entry, TokenPair) else entry)
+        pair = msgspec.convert({"access_token": entry} if isinstance(entry, str) else entry, _FileEntry)
+        if pair.refresh_token is None and pair.access_token:
+            return StaticToken(pair.access_token)
+        if pair.refresh_token and stores:
+            # A refresh token alone counts as an expired pair, which the first call refreshes.
+            token, expires_at = (pair.access_token, pair.expires_at) if pair.access_token else ("-", 0.0)
+            first = TokenPair(access_token=token, refresh_token=pair.refresh_token, expires_at=expires_at)
+            return RefreshingToken(first, store=stores.store(account))
+        reason = "give access_token or refresh_token"
+        if pair.refresh_token:
+            reason = "a refresh token can be used once; name a token store that keeps the new one with --tokens"
+    except msgspec.ValidationError as error:
+        reason = f"{error}; its members are {', '.join(_FileEntry.__struct_fields__)}"
     except RequestInvalid as error:
-        raise RequestInvalid("--accounts", f"{place}: {account}: {error.reason}") from None
+        reason = error.reason
+    raise RequestInvalid("--accounts", f"{place}: {account}: {reason}")
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def _read(path: str) -> dict[str, str | TokenPair]:
-    """Return the access token or the pair of each account in the file at *path*."""
+def _read(path: str) -> dict[str, object]:
+    """Return the entry of each account in the file at *path*."""
     try:
         content = Path(path).read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
@@ -208,24 +216,7 @@ def _read(path: str) -> dict[str, str | TokenPair]:
     if not isinstance(entries, dict):  # The text of the parser's error may have a token, so it is not shown.
         form = 'valid TOML such as shop-1 = "TEST-..."' if is_toml else 'a JSON object such as {"shop-1": "TEST-..."}'
         raise RequestInvalid("--accounts", f"{path} is not {form}")
-    return {account: _entry(f"{path}: {account}", entry) for account, entry in entries.items()}
-
-
-def _entry(place: str, entry: object) -> str | TokenPair:
-    if isinstance(entry, str):
-        return entry
-    try:
-        members = msgspec.convert(entry, _FileEntry)
-    except msgspec.ValidationError as error:
-        names = ", ".join(_FileEntry.__struct_fields__)
-        raise RequestInvalid("--accounts", f"{place}: {error}; its members are {names}") from None
-    if not members.access_token and not members.refresh_token:
-        raise RequestInvalid("--accounts", f"{place}: give access_token or refresh_token")
-    # A refresh token alone counts as an expired pair, which the first call refreshes.
-    expires_at = members.expires_at if members.access_token else 0.0
-    return TokenPair(
-        access_token=members.access_token or "-", refresh_token=members.refresh_token, expires_at=expires_at
-    )
+    return entries
 
 
 def end_at_sigterm() -> None:
