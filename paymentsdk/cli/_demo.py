@@ -75,34 +75,16 @@ async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
         PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, retry=RETRY) as client,
     ):
         faults = [sandbox.faults.add(rule) for rule in FAULTS]
-        seller = Seller(client, sandbox.external_pos_id)
-        await _trade(sandbox, seller, number)
+        seller = Seller(client, sandbox)
+        created = await seller.each("orders created", seller.create_order, range(number))
+        await seller.each("orders canceled", seller.cancel, created[8::10])
+        del created[8::10]
+        paid = await seller.each("orders paid and read", seller.see_paid, created)
+        await seller.each("refunded in full", seller.refund, paid[1::8])
+        await seller.each("refunded in part", seller.refund_half, paid[2::8])
         recorded = Counter(Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
     say(f"faults that fired: {sum(fault.hits for fault in faults):,}")
     return Counter(seller.ledger), recorded
-
-
-async def _trade(sandbox: Sandbox, seller: Seller, number: int) -> None:
-    """Create, pay, refund and cancel orders."""
-
-    async def be_paid(order: orders.Order) -> orders.Order:
-        sandbox.buyer.pay(order)
-        return await seller.see_paid(order)
-
-    created = await _step("orders created", seller.each(seller.create_order, range(number)))
-    await _step("orders canceled", seller.each(seller.cancel, created[8::10]))
-    del created[8::10]
-    paid = await _step("orders paid and read", seller.each(be_paid, created))
-    await _step("refunded in full", seller.each(seller.refund, paid[1::8]))
-    await _step("refunded in part", seller.each(seller.refund_half, paid[2::8]))
-
-
-async def _step(name: str, work: Awaitable[list[R]]) -> list[R]:
-    """Return the results of a step of the day, and print its duration."""
-    began = time.perf_counter()
-    results = await work
-    say(f"{name}: {len(results):,} in {time.perf_counter() - began:.2f} s")
-    return results
 
 
 class Entry(NamedTuple):
@@ -124,35 +106,35 @@ class Seller:
 
     Args:
         client: The client of the seller.
-        external_pos_id: The point of sale of the orders.
+        sandbox: The platform, on which buyers pay.
     """
 
-    def __init__(self, client: PaymentsClient, external_pos_id: str) -> None:
+    def __init__(self, client: PaymentsClient, sandbox: Sandbox) -> None:
         self.ledger: list[Entry] = []
         """The entries according to the responses; the ledger of the sandbox should have the same entries."""
         self._client = client
-        self._external_pos_id = external_pos_id
+        self._sandbox = sandbox
 
-    async def each(self, call: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
-        """Make a call for each of *items*, and return the results in the same order."""
-        return [outcome.value async for outcome in self._client.map(call, items, concurrency=CONCURRENCY)]
+    async def each(self, name: str, call: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+        """Make a call for each of *items*, print how long that took, and return the results in the same order."""
+        began = time.perf_counter()
+        results = [outcome.value async for outcome in self._client.map(call, items, concurrency=CONCURRENCY)]
+        say(f"{name}: {len(results):,} in {time.perf_counter() - began:.2f} s")
+        return results
 
     async def create_order(self, number: int) -> orders.Order:
         """Create the order *number*."""
         amount = Decimal(1_000 + number * 137 % 9_000) * _CENT
-        qr = orders.QRConfigRequest(external_pos_id=self._external_pos_id, mode="dynamic")
-        request = orders.OrderRequest(
-            external_reference=f"demo-{number:05}",
-            total_amount=amount,
-            config=orders.OrderConfigRequest(qr=qr),
-            transactions=orders.TransactionsRequest(payments=[orders.PaymentRequest(amount=amount)]),
-        )
+        payments = orders.TransactionsRequest(payments=[orders.PaymentRequest(amount=amount)])
+        reference = f"demo-{number:05}"
+        request = orders.OrderRequest(external_reference=reference, total_amount=amount, transactions=payments)
         order = await self._client.orders.create(request)
         self.ledger.append(Entry("order_created", order.id))
         return order
 
     async def see_paid(self, order: orders.Order) -> orders.Order:
-        """Read *order*, and enter its payment into the ledger."""
+        """Let a buyer pay *order*, read it, and enter its payment into the ledger."""
+        self._sandbox.buyer.pay(order)
         order = await self._client.orders.get(order.id)
         if payment := order.payment:
             self.ledger.append(Entry("payment", payment.id, payment.paid_amount or _NOTHING))
