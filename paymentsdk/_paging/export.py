@@ -1,7 +1,6 @@
 """The export of a search to a Parquet, CSV or JSON lines file, which is written whole or not at all.
 
-Parquet and CSV have the columns that the Struct of a row declares. JSON lines has the entries as the platform sent
-them, so the walk keeps the bytes of each entry together with its row.
+All formats have the members that the Struct of a row declares.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, inspect, structs
+from msgspec import Struct, inspect, structs
 
-from paymentsdk._codec.decode import replace_lone_surrogates
 from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._contract.identity import reader, struct_at
 from paymentsdk._files import whole
@@ -27,13 +26,13 @@ from paymentsdk._futures import in_thread
 from paymentsdk.errors import RequestInvalid, install_extra
 
 if TYPE_CHECKING:
-    from paymentsdk._call.response import Result
-    from paymentsdk._contract.operation import Operation, PageShape
+    from paymentsdk._contract.operation import Operation
+    from paymentsdk._paging.pager import Page
+
+T = TypeVar("T")
 
 #: Writes rows to the file.
 _Write: TypeAlias = Callable[[Sequence[object]], None]
-#: Changes a page of a shape before the walk takes it.
-PageChange: TypeAlias = "Callable[[PageShape, Result[object]], Result[object]]"
 #: Converts a value to the form that pyarrow accepts.
 _Convert: TypeAlias = Callable[[Any], object]
 
@@ -46,26 +45,11 @@ _DIGITS, _DECIMALS = 36, 18
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def _suffix(path: str | PathLike[str]) -> str:
-    suffix = Path(path).suffix.lower()
-    if suffix not in (PARQUET, CSV, JSON_LINES):
-        raise RequestInvalid("path", f"must end in {PARQUET}, {CSV} or {JSON_LINES}")
-    return suffix
-
-
-class _HasItems(Protocol):
-    @property
-    def items(self) -> Sequence[object]: ...
-
-
-P = TypeVar("P", bound=_HasItems)
-
-
 async def write_pages(
     path: str | PathLike[str],
     operation: Operation[None, object],
-    pages: AsyncIterator[P],
-    progress: Callable[[P], None] | None,
+    pages: AsyncIterator[Page[T]],
+    progress: Callable[[Page[T]], None] | None,
 ) -> int:
     """Write the rows of *pages* to *path*, whole or not at all, and return their number.
 
@@ -85,7 +69,7 @@ async def write_pages(
                 await in_thread(write, batch[:_BATCH])
                 del batch[:_BATCH]
             if progress is not None:
-                progress(_without_entries(page))
+                progress(page)
         await in_thread(write, batch)
         await in_thread(stack.pop_all().close)  # Closing the file waits for the disk.
     return number
@@ -93,8 +77,10 @@ async def write_pages(
 
 @contextmanager
 def _opened(path: Path, operation: Operation[None, object]) -> Iterator[_Write]:
-    suffix = _suffix(path)
-    columns = [] if suffix == JSON_LINES else list(_columns_of(operation))
+    suffix = path.suffix.lower()
+    if suffix not in (PARQUET, CSV, JSON_LINES):
+        raise RequestInvalid("path", f"must end in {PARQUET}, {CSV} or {JSON_LINES}")
+    columns = [] if suffix == JSON_LINES else _row_columns(operation)
     pq: Any = _import_parquet() if suffix == PARQUET else None
     with whole(path) as unfinished:
         if pq is not None:
@@ -107,67 +93,36 @@ def _opened(path: Path, operation: Operation[None, object]) -> Iterator[_Write]:
                 lines.writerow(column.name for column in columns)
                 yield lambda rows: lines.writerows([csv_field(column.read(row)) for column in columns] for row in rows)
         else:
-            with unfinished.open("wb") as file:
-                yield lambda rows: file.writelines(map(_line, rows))
+            line = partial(as_json, decimal_strings=operation.decimal_strings)
+            with unfinished.open("w", encoding="utf-8") as file:
+                yield lambda rows: file.writelines(f"{line(sent(row))}\n" for row in rows)
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------------------
 
 
-class SentRow(Struct, frozen=True):
-    """A row together with its entry as the platform sent it. It has all members of the row."""
-
-    row: object
-    entry: bytes
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.row, name)
-
-
-def page_change(path: str | PathLike[str]) -> PageChange | None:
-    """Return the function that turns each row of a page into a `SentRow`; `None` if the format does not need it.
-
-    Raises:
-        RequestInvalid: The suffix of *path* is not one of the formats.
-    """
-    return _with_entries if _suffix(path) == JSON_LINES else None
+def sent(value: object) -> object:
+    """Return *value* as plain data, without members that the platform did not send."""
+    match value:
+        case Struct():
+            members = zip(value.__struct_encode_fields__, structs.astuple(value), strict=True)
+            return {name: sent(member) for name, member in members if member is not None}
+        case list() | tuple():
+            return [sent(entry) for entry in value]
+        case _:
+            return value
 
 
-def _with_entries(shape: PageShape, result: Result[object]) -> Result[object]:
-    rows = shape.read(result.value).items
-    if not rows:
-        return result
-    place = shape.places(result.value)[0]
-    part = Raw(replace_lone_surrogates(result.raw)[0])
-    for name in place.split(".")[1:]:
-        part = msgspec.json.decode(part, type=dict[str, Raw])[name]
-    dropped = {anomaly.path for anomaly in result.anomalies if anomaly.dropped}
-    # If the platform sent an object instead of a list, the object is the only row.
-    entries = [part] if bytes(part).startswith(b"{") else msgspec.json.decode(part, type=list[Raw])
-    sent: list[bytes] = [bytes(entry) for i, entry in enumerate(entries) if f"{place}[{i}]" not in dropped]
-    sent_rows = tuple([SentRow(row, entry) for row, entry in zip(rows, sent, strict=True)])
-    return structs.replace(result, value=_replaced(result.value, shape.items.split("."), sent_rows))
-
-
-def _without_entries(page: P) -> P:
-    """Return *page* with plain rows instead of `SentRow`, for the caller's `progress`."""
-    rows = tuple([row.row if isinstance(row, SentRow) else row for row in page.items])
-    return cast("P", structs.replace(cast("Struct", page), items=rows))
-
-
-def _replaced(value: Any, path: Sequence[str], rows: object) -> object:  # noqa: ANN401 - a page of any type
-    name, below = path[0], path[1:]
-    return structs.replace(value, **{name: _replaced(getattr(value, name), below, rows) if below else rows})
-
-
-def _line(row: Any) -> bytes:  # noqa: ANN401 - a `SentRow`, which has the members of any row
-    return b"%s\n" % msgspec.json.format(row.entry, indent=-1)
+def as_json(value: object, *, decimal_strings: bool) -> str:
+    """Return *value* as one line of JSON, with amounts as numbers or as *decimal_strings*."""
+    encoder = msgspec.json.Encoder(decimal_format="string" if decimal_strings else "number")
+    return encoder.encode(value).decode()
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """A column of Parquet or CSV."""
 
     name: str
@@ -178,22 +133,22 @@ class _Column(NamedTuple):
     """The types of its values, besides null."""
 
 
-def _columns_of(operation: Operation[None, object]) -> Iterator[_Column]:
+def _row_columns(operation: Operation[None, object]) -> Sequence[Column]:
     row = None if operation.page is None else struct_at(operation.page.items, operation.result)
     if row is None:
         raise RequestInvalid("path", f"must end in {JSON_LINES}: the rows of {operation.name} have no fixed columns")
-    return _columns(row, "", "", ())
+    return list(columns_of(row))
 
 
-def _columns(struct: type, name: str, path: str, above: tuple[type, ...]) -> Iterator[_Column]:
+def columns_of(struct: type, name: str = "", path: str = "", above: tuple[type, ...] = ()) -> Iterator[Column]:
     """Yield the columns of *struct* and of the Structs in it. A Struct inside itself is one column."""
     for member in _members(struct):
         kinds, place, attribute = _kinds(member.type), name + member.encode_name, path + member.name
         nested = kinds[0].cls if len(kinds) == 1 and isinstance(kinds[0], inspect.StructType) else None
         if nested is None or nested in (*above, struct):
-            yield _Column(place, reader(attribute), kinds)
+            yield Column(place, reader(attribute), kinds)
         else:
-            yield from _columns(nested, f"{place}.", f"{attribute}.", (*above, struct))
+            yield from columns_of(nested, f"{place}.", f"{attribute}.", (*above, struct))
 
 
 def _members(struct: type) -> tuple[inspect.Field, ...]:
@@ -210,18 +165,20 @@ def csv_field(value: object) -> object:
     match value:
         case Decimal():
             return f"{value:f}"
-        case datetime():
-            return value.isoformat()
         case int() | float() if not isinstance(value, bool):
             return value
-    text = _text(value)
-    return f"'{text}" if text is not None and text.startswith(_FORMULA) else text
+    text = text_of(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _text(value: object) -> str | None:
-    """Return *value* as text. Lists and objects become JSON with amounts as strings."""
-    plain = msgspec.to_builtins(value)
-    return plain if plain is None or isinstance(plain, str) else msgspec.json.encode(plain).decode()
+def text_of(value: object) -> str:
+    """Return *value* as text, and an empty text for `None`. Lists and objects become JSON with amounts as strings."""
+    if value is None or type(value) is str:
+        return value or ""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    plain = msgspec.to_builtins(sent(value))
+    return plain if isinstance(plain, str) else as_json(plain, decimal_strings=True)
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -242,7 +199,7 @@ def _import_parquet() -> Any:  # noqa: ANN401 - type checkers run without the ex
 class _Tables:
     """Makes Arrow tables with *columns* from rows."""
 
-    def __init__(self, columns: Sequence[_Column]) -> None:
+    def __init__(self, columns: Sequence[Column]) -> None:
         self._pa: Any = import_module("pyarrow")
         self._columns = [(column, *self._type_of(column.kinds, ())) for column in columns]
         self.schema = self._pa.schema([(column.name, kind) for column, kind, _ in self._columns])
@@ -299,4 +256,4 @@ class _Tables:
                 return pa.struct([(name, kind) for name, _, kind, _ in members]), lambda row: {
                     name: None if (value := read(row)) is None else convert(value) for name, read, _, convert in members
                 }
-        return pa.string(), _text
+        return pa.string(), text_of

@@ -29,7 +29,6 @@ from paymentsdk.errors import ClientClosed, Incomplete, PaginationStalled, Payme
 
 if TYPE_CHECKING:
     from paymentsdk._call.response import Result
-    from paymentsdk._paging.export import PageChange
 
 T = TypeVar("T")
 #: Fetches the page at an offset, page number or cursor.
@@ -145,13 +144,12 @@ class Pager(Generic[T]):
             check_filters(shape, filters)
             check_within("start", start or first, first, first)
 
-        def walk(engine: "Engine", *, change: "PageChange | None" = None) -> Pages[T]:
+        def walk(engine: "Engine") -> Pages[T]:
             # A token of another seller may come into the store during the walk, and would mix the rows of both.
             caller = engine.for_one_seller()
 
             async def fetch(offset: object) -> "Result[object]":
-                result = await caller.call(operation, query=query(offset))
-                return result if change is None else change(shape, result)
+                return await caller.call(operation, query=query(offset))
 
             return Pages(
                 fetch,
@@ -164,7 +162,7 @@ class Pager(Generic[T]):
 
         self._text = f"<Pager of {operation.name} from {'page' if shape.page else 'row'} {start or first}>"
         self._engine: Engine = engine_of(engine)
-        self._walk: Callable[..., Pages[T]] = walk
+        self._walk: Callable[[Engine], Pages[T]] = walk
 
     def __repr__(self) -> str:
         return self._text
@@ -211,9 +209,9 @@ class Pager(Generic[T]):
     async def export(self, path: str | PathLike[str], *, progress: Callable[[Page[T]], None] | None = None) -> int:
         """Write all rows to a file, whole or not at all, and return their number.
 
-        A `.parquet` or `.csv` file has a column for each declared member, such as `payment.id`; undeclared members are
-        left out. A `.jsonl` file has a line for each row, with all members as the platform sent them. Parquet stores
-        amounts as DECIMAL(36, 18), timestamps in UTC, ids as text, and lists. CSV stores lists as JSON.
+        A `.parquet` or `.csv` file has a column for each declared member, such as `payment.id`. A `.jsonl` file has a
+        line for each row, with the declared members that the platform sent. Undeclared members are left out. Parquet
+        stores amounts as DECIMAL(36, 18), timestamps in UTC, ids as text, and lists. CSV stores lists as JSON.
 
         Args:
             path: The file; an existing file is replaced.
@@ -224,9 +222,9 @@ class Pager(Generic[T]):
             ImportError: Parquet needs the extra `export`.
             ValueError: A value does not fit its column in Parquet. The error names the row and the column.
         """
-        from paymentsdk._paging.export import page_change, write_pages  # most programs do not need it
+        from paymentsdk._paging.export import write_pages  # most programs do not need it
 
-        async with aclosing(self._walk(self._engine, change=page_change(path))) as pages:
+        async with aclosing(self.pages()) as pages:
             return await write_pages(path, pages.operation, pages, progress)
 
 

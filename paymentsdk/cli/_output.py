@@ -14,9 +14,9 @@ from decimal import Decimal
 from shutil import get_terminal_size
 from typing import TextIO
 
-import msgspec
 from msgspec import Struct
 
+from paymentsdk._paging.export import as_json, columns_of, sent, text_of
 from paymentsdk.errors import RequestInvalid, visible
 
 #: A row, by the names of its columns.
@@ -97,10 +97,9 @@ def discard(stream: TextIO | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def print_json(data: object, *, numbers: bool = False) -> None:
-    """Print *data* as one line of JSON, with amounts as *numbers* or as strings."""
-    encoder = msgspec.json.Encoder(decimal_format="number" if numbers else "string")
-    print(_harmless(encoder.encode(data).decode()))
+def print_json(data: object, *, decimal_strings: bool = True) -> None:
+    """Print *data* as one line of JSON, with amounts as numbers or as *decimal_strings*."""
+    print(_harmless(as_json(data, decimal_strings=decimal_strings)))
 
 
 def _print_csv(cells: Iterable[str]) -> None:
@@ -121,39 +120,37 @@ class Rows:
         kind: The type of a row.
         form: ``table``, ``csv`` or ``json``.
         columns: The names of the columns, with commas. By default all, or in a terminal as many as fit into a table.
-        numbers: Print amounts in JSON as numbers instead of strings.
+        decimal_strings: Print amounts in JSON as strings instead of numbers.
 
     Raises:
         RequestInvalid: *columns* has an unknown name.
     """
 
-    def __init__(self, kind: object, form: str, columns: str | None, *, numbers: bool) -> None:
-        every = list(_columns_of(kind))
+    def __init__(self, kind: type, form: str, columns: str | None, *, decimal_strings: bool) -> None:
+        every = {column.name: column.read for column in columns_of(kind)}
         self._chosen = [name for name in (columns or "").split(",") if name]
         if unknown := [name for name in self._chosen if name not in every]:
             raise RequestInvalid("--columns", f"there is no column {unknown[0]}; the columns are {', '.join(every)}")
-        self._names = self._chosen or every
+        self._readers = {name: every[name] for name in self._chosen or every}
         self._form = form
-        self._numbers = numbers
+        self._decimal_strings = decimal_strings
         self._rows: list[Row] = []
         if form == "csv":
-            _print_csv(self._names)
+            _print_csv(self._readers)
 
     def add(self, row: object) -> None:
         """Print *row*, or keep it for the table."""
-        sent = _sent(row)
-        cells = {name: _cell(sent, name) for name in self._names}
         if self._form == "json":
-            print_json(sent, numbers=self._numbers)
-        elif self._form == "csv":  # Lists and objects in cells are JSON.
-            _print_csv(_plain(cells[name]) for name in self._names)
+            print_json(sent(row), decimal_strings=self._decimal_strings)
+        elif self._form == "csv":
+            _print_csv(text_of(read(row)) for read in self._readers.values())
         else:
-            self._rows.append(cells)
+            self._rows.append({name: read(row) for name, read in self._readers.items()})
 
     def add_only(self, value: object) -> None:
         """Print a single object; a table of it has a line for each field."""
         if self._form == "table" and not self._chosen:
-            print_output(Output(None, list(fields(dict(_leaves(_sent(value)))))), as_json=False)
+            print_output(Output(None, list(fields(dict(_leaves(sent(value)))))), as_json=False)
         else:
             self.add(value)
             self.end()
@@ -163,7 +160,7 @@ class Rows:
         if self._form != "table":
             return
         rows = self._rows
-        table = {name: [visible(spoken(row[name])) for row in rows] for name in self._names}
+        table = {name: [visible(spoken(row[name])) for row in rows] for name in self._readers}
         visible_columns = table
         if in_terminal(sys.stdout) and not self._chosen:
             ranked = sorted(table, key=lambda name: _rank(name, [row[name] for row in rows]))
@@ -175,43 +172,16 @@ class Rows:
             say(f"more columns (--columns, --csv, --json): {', '.join(hidden)}")
 
 
-def _columns_of(kind: object) -> Iterable[str]:
-    """Return the names of a Struct's members, with the members of Structs in it (`paging.total`)."""
-    from paymentsdk._codec.type_walk import walk
-
-    nodes = (msgspec.inspect.StructType, msgspec.inspect.NoneType)
-    leaves = (node for node in walk(msgspec.inspect.type_info(kind)) if not isinstance(node.type, nodes))
-    return dict.fromkeys(leaf.path[1:] for leaf in leaves if not {"[", "{"} & {*leaf.path})
-
-
-def _sent(value: object) -> object:
-    """Return *value* as plain data, without members that the platform did not send."""
-    match value:
-        case Struct():
-            members = zip(value.__struct_encode_fields__, msgspec.structs.astuple(value), strict=True)
-            return {name: _sent(member) for name, member in members if member is not None}
-        case list() | tuple():
-            return [_sent(entry) for entry in value]
-        case _:
-            return value
-
-
-def _cell(sent: object, column: str) -> object:
-    for name in column.split("."):
-        sent = sent.get(name) if isinstance(sent, dict) else None
-    return sent
-
-
-def _leaves(sent: object, place: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the values in *sent* at any depth, each with its place (`items[0].title`); *sent* itself is at *place*."""
-    if isinstance(sent, dict):
-        for name, member in sent.items():
+def _leaves(data: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values in *data* at any depth, each with its place (`items[0].title`); *data* itself is at *place*."""
+    if isinstance(data, dict):
+        for name, member in data.items():
             yield from _leaves(member, f"{place}.{name}" if place else name)
-    elif isinstance(sent, list):
-        for number, entry in enumerate(sent):
+    elif isinstance(data, list):
+        for number, entry in enumerate(data):
             yield from _leaves(entry, f"{place}[{number}]")
     else:
-        yield place, sent
+        yield place, data
 
 
 def columns(table: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -248,14 +218,7 @@ def spoken(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return _plain(value)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    plain = "" if value is None else msgspec.to_builtins(value)
-    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+    return text_of(value)
 
 
 def _rank(name: str, values: Sequence[object]) -> int:

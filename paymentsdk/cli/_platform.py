@@ -348,8 +348,8 @@ def _refund(options: Namespace) -> bytes:
 # --- responses ----------------------------------------------------------------------------------------------------
 
 
-def _rows(kind: type[object], options: Namespace) -> Rows:
-    return Rows(kind, options.format, options.columns, numbers=not options.operation.decimal_strings)
+def _rows(kind: type, options: Namespace) -> Rows:
+    return Rows(kind, options.format, options.columns, decimal_strings=options.operation.decimal_strings)
 
 
 def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
