@@ -55,8 +55,6 @@ class PageSummary(Struct, frozen=True, kw_only=True):
     """The offset of the next page, if the platform says so."""
     next_cursor: object = None
     """The cursor of the next page, in a search by cursor."""
-    has_new_rows: bool = True
-    """Whether the page has a row that was on no earlier page."""
     new_rows: int = 0
     """The number of rows that were on no earlier page; rows without an id always count."""
 
@@ -85,25 +83,46 @@ def dropped_entries(anomalies: Sequence[Anomaly], place: str) -> int:
     return sum(path.endswith("]") and path.rpartition("[")[0] == place for path in paths)
 
 
-class Cursor(Struct, frozen=True, kw_only=True):
-    """The position of a walk by offset before its next page."""
+class Walk(Struct, frozen=True, kw_only=True):
+    """The position of a walk before its next page."""
 
-    offset: int
-    """The offset of the next page."""
-    frontier: int
-    """The walk has seen all rows before this offset, even if rows have shifted."""
     total: int | None = None
     """The number of rows of the search, as the platform last said it."""
-    overlap: int = 0
-    """Rows to read again at every page."""
-    size: int = 0
-    """Rows of a page; 0 before the first page."""
     count: int = 0
     """Pages so far."""
     stale: int = 0
     """How many of the latest pages had no new row."""
     last: PageSummary = PageSummary()
     """The previous page."""
+
+    def behind(self, page: PageSummary, **changes: object) -> Self:
+        """Return the position after *page*, with *changes*.
+
+        Raises:
+            PaginationStalled: The walk is going in a circle.
+        """
+        # The same rows may come again if rows appear or vanish before them, but then the total changes. Two pages that
+        # overlap may also show the same ids after entries were dropped.
+        is_same = page.ids == self.last.ids and not page.dropped
+        if is_same and any(page.ids) and page.total in (None, self.total):
+            raise PaginationStalled("the platform sent the same page twice")
+        if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
+            raise PaginationStalled(f"{self.count + 1} pages, and no end")
+        total, stale = self.total if page.total is None else page.total, 0 if page.new_rows else self.stale + 1
+        return replace(self, **{"total": total, "count": self.count + 1, "stale": stale, "last": page, **changes})
+
+
+class Cursor(Walk, frozen=True, kw_only=True):
+    """The position of a walk by offset before its next page."""
+
+    offset: int
+    """The offset of the next page."""
+    frontier: int
+    """The walk has seen all rows before this offset, even if rows have shifted."""
+    overlap: int = 0
+    """Rows to read again at every page."""
+    size: int = 0
+    """Rows of a page; 0 before the first page."""
 
     @classmethod
     def begin(cls, start: ResumePoint, overlap: int) -> Self:
@@ -124,15 +143,11 @@ class Cursor(Struct, frozen=True, kw_only=True):
         Raises:
             PaginationStalled: The platform repeats itself.
         """
-        self._guard(page)
+        walk = self.behind(page)
+        is_midway = page.received and self.offset + page.received < (page.total or 0)
+        if is_midway and page.proposed and page.proposed <= self.offset:
+            raise PaginationStalled(f"next_offset is {page.proposed}, which does not grow")
         vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
-        walk = replace(
-            self,
-            total=self.total if page.total is None else page.total,
-            count=self.count + 1,
-            stale=0 if page.has_new_rows or not page.received else self.stale + 1,
-            last=page,
-        )
         certain = max(0, self.frontier - vanished - self.overlap)
         if vanished and self.offset > certain:
             # Rows may have shifted from behind this page to before it, so the walk goes back to the last certain row.
@@ -149,16 +164,3 @@ class Cursor(Struct, frozen=True, kw_only=True):
         size = page.received if looks_ahead or not self.size else self.size
         reached = page.proposed if page.proposed and self.offset < page.proposed < frontier else frontier
         return replace(walk, offset=max(reached - self.overlap, self.offset + 1), frontier=frontier, size=size)
-
-    def _guard(self, page: PageSummary) -> None:
-        """Raise if the walk is going in a circle."""
-        # The same rows may come again if rows appear or vanish before them, but then the total changes. Two pages that
-        # overlap may also show the same ids after entries were dropped.
-        is_same = page.ids == self.last.ids and not page.dropped
-        if is_same and any(page.ids) and page.total in (None, self.total):
-            raise PaginationStalled("the platform sent the same page twice")
-        is_midway = page.received and self.offset + page.received < (page.total or 0)
-        if is_midway and page.proposed and page.proposed <= self.offset:
-            raise PaginationStalled(f"next_offset is {page.proposed}, which does not grow")
-        if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
-            raise PaginationStalled(f"{self.count + 1} pages, and no end")

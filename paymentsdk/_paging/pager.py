@@ -418,7 +418,6 @@ class Pages(AsyncIterator[Page[T]]):
             total=total,
             proposed=proposed,
             next_cursor=next_cursor,
-            has_new_rows=bool(fresh) and not is_repeated,
             new_rows=0 if is_repeated else len(fresh),
         )
         following: Place | None

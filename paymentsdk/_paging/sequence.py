@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from paymentsdk._paging.cursor import LARGEST_OFFSET, MOST_PAGES, MOST_STALE_PAGES, Cursor, PageSummary
+from paymentsdk._paging.cursor import LARGEST_OFFSET, MOST_PAGES, Cursor, PageSummary, Walk
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._validate import check_within
 from paymentsdk.errors import PaginationStalled, RequestInvalid
@@ -33,41 +32,27 @@ if TYPE_CHECKING:
 MOST_ROWS = 1_000_000
 
 
-class PageSequence(Struct, frozen=True, kw_only=True):
+class PageSequence(Walk, frozen=True, kw_only=True):
     """The position of a walk over whole pages before its next page."""
 
-    total: int | None = None
-    """The number of rows of the search, as the platform last said it."""
     least_total: int | None = None
     """The lowest total so far."""
     skipped: int = 0
     """The maximum rows of the pages before the start of the walk."""
     seen: int = 0
     """Rows so far, each id once, and entries that could not be read as rows."""
-    count: int = 0
-    """Pages so far."""
-    stale: int = 0
-    """How many of the latest pages had no new row."""
-    last: PageSummary = PageSummary()
-    """The previous page."""
 
     def missing(self, page: PageSummary) -> int | None:
         """Return the total that a walk ending with *page* has not reached; ``None`` if no row is missing."""
-        walk = self._behind(page)
+        walk = self.behind(page)
         rows, total = walk.skipped + walk.seen, walk.least_total
         return total if total is not None and rows < total else None
 
-    def _behind(self, page: PageSummary, **changes: object) -> Self:
-        """Return the position after *page*, with *changes*; raise if the walk is going in a circle."""
-        if any(page.ids) and page.ids == self.last.ids and not page.dropped and page.total in (None, self.total):
-            raise PaginationStalled("the platform sent the same page twice")
-        if self.stale >= MOST_STALE_PAGES or self.count >= MOST_PAGES:
-            raise PaginationStalled(f"{self.count + 1} pages, and no end")
+    def behind(self, page: PageSummary, **changes: object) -> Self:
+        """See `Walk.behind`; also count the rows of *page*."""
         totals = [total for total in (self.least_total, page.total) if total is not None]
-        total = {} if page.total is None else {"total": page.total}
-        rows, stale = self.seen + page.new_rows + page.dropped, 0 if page.has_new_rows else self.stale + 1
-        counted = {"least_total": min(totals, default=None), "seen": rows, "count": self.count + 1, "stale": stale}
-        return replace(self, **{**counted, **total, "last": page, **changes})
+        seen = self.seen + page.new_rows + page.dropped
+        return super().behind(page, least_total=min(totals, default=None), seen=seen, **changes)
 
 
 class NumberedPage(PageSequence, frozen=True, kw_only=True):
@@ -95,7 +80,7 @@ class NumberedPage(PageSequence, frozen=True, kw_only=True):
         """
         vanished = max(0, self.total - page.total) if page.total is not None and self.total is not None else 0
         shortest = min(self.shortest, page.received or self.shortest)
-        walk = self._behind(page, size=self.size or page.received, shortest=shortest, offset=self.offset + 1)
+        walk = self.behind(page, size=self.size or page.received, shortest=shortest, offset=self.offset + 1)
         if vanished and self.offset > 1:
             back = max(1, self.offset - -(-vanished // shortest))
             return replace(walk, offset=back, went_back=True, last=PageSummary())
@@ -126,7 +111,7 @@ class CursorPage(PageSequence, frozen=True, kw_only=True):
         if page.next_cursor in self.used:
             raise PaginationStalled("the platform sent the same cursor twice, so the walk would go in a circle")
         self.used.add(page.next_cursor)
-        return self._behind(page, offset=page.next_cursor)
+        return self.behind(page, offset=page.next_cursor)
 
 
 #: The position of any walk before its next page.
