@@ -164,11 +164,10 @@ async def bare(serving: Serving, out: str = "") -> int:
         for name, dates in serving.dates.items():
             seller, rows = client.account(name), Rows(name)
             for offset in range(0, len(dates), PAGE):
-                page = (await seller.call(search, query={"offset": offset, "limit": 1000})).value
-                orders = page.elements or ()
-                count += len(orders)
+                page = await seller.call(search, query={"offset": offset, "limit": 1000})
+                count += len(page.value.elements or ())
                 if out:
-                    rows.add([str(order.id) for order in orders], orders, 0)
+                    rows.add_page(page, "date_created")
                 if len(rows) >= MOST_PENDING or (out and offset + PAGE >= len(dates)):
                     write([rows], Path(out, f"{name}-{offset}.parquet"))
                     rows = Rows(name)

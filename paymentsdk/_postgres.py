@@ -7,7 +7,6 @@ PgBouncer, may use transaction mode.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from msgspec import Struct, structs
@@ -15,7 +14,7 @@ from msgspec import Struct, structs
 from paymentsdk._database import Trouble
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_seconds
-from paymentsdk.errors import RequestInvalid, install_extra
+from paymentsdk.errors import RequestInvalid, import_extra
 
 if TYPE_CHECKING:
     from paymentsdk._database import Connection
@@ -67,10 +66,7 @@ class Postgres(Struct, frozen=True):
 
     def connect(self, deadline: float) -> Connection:
         """See `Driver.connect`."""
-        try:
-            library = import_module("paymentsdk._psycopg")
-        except ImportError:
-            raise ImportError(f"it needs psycopg: {install_extra('postgres')}") from None
+        library = import_extra("paymentsdk._psycopg", "postgres", "it needs psycopg")
         return cast("Connection", library.connect(self, deadline))
 
     def trouble(self, error: Exception) -> Trouble:

@@ -43,7 +43,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import datetime
+from importlib import import_module
 from traceback import walk_tb
+from types import ModuleType
 from typing import Self, TypeVar, cast
 
 from msgspec import Struct
@@ -70,6 +72,19 @@ def visible(text: str) -> str:
 def install_extra(name: str) -> str:
     """Return how to install the extra *name*; the package is not on PyPI, so only the reader knows its place."""
     return f"install the extra `{name}`: pip install '<path or URL of paymentsdk>[{name}]'"
+
+
+def import_extra(module: str, extra: str, need: str) -> ModuleType:
+    """Return the *module*, which comes with the extra named *extra*.
+
+    Raises:
+        ImportError: It is not installed. The text is *need*, such as ``a Parquet file needs pyarrow``, and how to
+            install the extra.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError(f"{need}: {install_extra(extra)}") from None
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from paymentsdk._codec.type_walk import alternatives
 from paymentsdk._contract.identity import reader, struct_at
 from paymentsdk._files import whole
 from paymentsdk._futures import in_thread
-from paymentsdk.errors import RequestInvalid, install_extra
+from paymentsdk.errors import RequestInvalid, import_extra
 
 if TYPE_CHECKING:
     from paymentsdk._contract.operation import Operation
@@ -40,7 +40,7 @@ PARQUET, CSV, JSON_LINES = ".parquet", ".csv", ".jsonl"
 #: Rows per write, which are a row group of Parquet.
 _BATCH = 10_000
 #: Digits of an amount, and how many of them are decimals. No currency has more.
-_DIGITS, _DECIMALS = 36, 18
+DIGITS, DECIMALS = 36, 18
 #: Characters that begin a formula in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -81,7 +81,8 @@ def _opened(path: Path, operation: Operation[None, object]) -> Iterator[_Write]:
     if suffix not in (PARQUET, CSV, JSON_LINES):
         raise RequestInvalid("path", f"must end in {PARQUET}, {CSV} or {JSON_LINES}")
     columns = [] if suffix == JSON_LINES else _row_columns(operation)
-    pq: Any = _import_parquet() if suffix == PARQUET else None
+    needs = "a Parquet file needs pyarrow"
+    pq: Any = import_extra("pyarrow.parquet", "export", needs) if suffix == PARQUET else None
     with whole(path) as unfinished:
         if pq is not None:
             tables = _Tables(columns)
@@ -184,18 +185,6 @@ def text_of(value: object) -> str:
 # --- Parquet ----------------------------------------------------------------------------------------------------------
 
 
-def _import_parquet() -> Any:  # noqa: ANN401 - type checkers run without the extra, too
-    """Return `pyarrow.parquet`.
-
-    Raises:
-        ImportError: It is not installed; the message says how to install it.
-    """
-    try:
-        return import_module("pyarrow.parquet")
-    except ImportError:
-        raise ImportError(f"a Parquet file needs pyarrow: {install_extra('export')}") from None
-
-
 class _Tables:
     """Makes Arrow tables with *columns* from rows."""
 
@@ -216,12 +205,9 @@ class _Tables:
             try:
                 arrays.append(self._pa.array(values, kind))
             except (ValueError, OverflowError):
-                row_id = next(
-                    getattr(row, "id", None)
-                    for row, value in zip(rows, values, strict=True)
-                    if not self._fits(value, kind)
-                )
+                misfit = next(row for row, value in zip(rows, values, strict=True) if not self._fits(value, kind))
                 reason = f"does not fit its column of {kind}: write {JSON_LINES} instead"
+                row_id = getattr(misfit, "id", None)
                 raise ValueError(f"{column.name} of the row with id {row_id} {reason}") from None
         return self._pa.Table.from_arrays(arrays, schema=self.schema)
 
@@ -236,7 +222,7 @@ class _Tables:
         """Return the type of a column whose values are of *kinds*, and the function that converts its values."""
         pa = self._pa
         scalars = {
-            inspect.DecimalType: pa.decimal128(_DIGITS, _DECIMALS),
+            inspect.DecimalType: pa.decimal128(DIGITS, DECIMALS),
             inspect.DateTimeType: pa.timestamp("us", "UTC"),
             inspect.BoolType: pa.bool_(),
             inspect.IntType: pa.int64(),

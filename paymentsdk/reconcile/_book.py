@@ -23,12 +23,13 @@ from msgspec import Struct
 
 from paymentsdk._database import DatabaseError
 from paymentsdk._futures import in_thread
+from paymentsdk._paging.export import DECIMALS, DIGITS
 from paymentsdk._postgres import is_dsn
 from paymentsdk._secrets import masked
 from paymentsdk._validate import check_no_login, check_utf8, plain_moment
-from paymentsdk.errors import RequestInvalid, install_extra
+from paymentsdk.errors import RequestInvalid, import_extra
 from paymentsdk.journal import Record
-from paymentsdk.reconcile._merchant_orders import AMOUNTS, DECIMALS, DIGITS, arrow, duckdb, parquet
+from paymentsdk.reconcile._merchant_orders import AMOUNTS, arrow, duckdb, parquet
 from paymentsdk.resources import orders
 
 if TYPE_CHECKING:
@@ -330,10 +331,7 @@ def _with_points(rows: _Rows) -> _Rows:
 
 def _selected(dsn: str, query: str, names: Mapping[str, str]) -> _Rows:
     """Yield the rows that *query* selects. Types with values that Python cannot represent come as text."""
-    try:
-        library = import_module("paymentsdk._psycopg")
-    except ImportError:
-        raise ImportError(f"a book in a database needs psycopg: {install_extra('postgres')}") from None
+    library = import_extra("paymentsdk._psycopg", "postgres", "a book in a database needs psycopg")
     psycopg, text = library.psycopg, import_module("psycopg.types.string").TextLoader
     try:
         with psycopg.connect(**library.address_of(dsn)) as connection:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +19,7 @@ from msgspec.structs import astuple
 from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._files import whole
 from paymentsdk._headers import http_date
+from paymentsdk._paging.export import DECIMALS, DIGITS
 from paymentsdk._paging.proof import (
     EPOCH,
     MILLISECOND,
@@ -28,7 +28,7 @@ from paymentsdk._paging.proof import (
     milliseconds,
     uncertainty,
 )
-from paymentsdk.errors import install_extra
+from paymentsdk.errors import import_extra
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
 from paymentsdk.transports.base import header
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 #: The date by which a range selects rows.
 By: TypeAlias = Literal["date_created", "last_updated"]
-#: Digits of an amount, and how many of them are decimals. No currency has more. Sums may have two more digits.
-DIGITS, DECIMALS = 36, 18
 #: Columns with few different values.
 _REPEATED = ["account", "currency", "status", "order_status", "read_at"]
 #: Columns with amounts. The platform's names for them end in `_amount`.
@@ -137,9 +135,14 @@ class Rows(Struct):
     def __len__(self) -> int:
         return len(self.id)
 
-    def add(self, ids: Sequence[str | None], orders: Sequence[MerchantOrderRow], now: int) -> range:
-        """Add the *orders* of a page that was read at *now*, and return their places."""
-        first = len(self)
+    def add_page(self, result: Result[MerchantOrderPage], by: By) -> Snapshot:
+        """Add the orders of a page, and return the page as a snapshot of a range of *by*."""
+        orders: Sequence[MerchantOrderRow] = result.value.elements or ()
+        # Without a `Date` of the platform, the time of this machine counts.
+        now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
+        # The ids are compared as text, so 3 and "3" are the same id. Reading may have dropped an id.
+        ids = tuple([None if order.id in (None, "") else str(order.id) for order in orders])
+        places, received = range(len(self), len(self) + len(orders)), len(orders)
         self.id += [row_id or "" for row_id in ids]
         for name, read in _COPIED.items():
             # A list that is extended by an iterator reserves too much memory.
@@ -148,15 +151,6 @@ class Rows(Struct):
         self.updated += [None if (moment := order.updated) is None else moment - EPOCH for order in orders]
         self.read_at += [now] * len(orders)
         self.unread += [None] * len(orders)
-        return range(first, len(self))
-
-    def add_page(self, result: Result[MerchantOrderPage], by: By) -> Snapshot:
-        """Add the orders of a page, and return the page as a snapshot of a range of *by*."""
-        orders: Sequence[MerchantOrderRow] = result.value.elements or ()
-        # Without a `Date` of the platform, the time of this machine counts.
-        now = milliseconds(http_date(header(result.headers, "Date")) or datetime.now(UTC))
-        ids = ids_of(orders)
-        places, received = self.add(ids, orders, now), len(orders)
         if result.anomalies:
             received += _mark_unreadable(self, places, result.anomalies)
         span = _span(self, places, by, result.anomalies)
@@ -210,8 +204,7 @@ def check_installed() -> None:
         ImportError: pyarrow or duckdb is not installed; the message says how to install them.
     """
     for name in ("pyarrow", "duckdb"):
-        if find_spec(name) is None:
-            raise ImportError(f"a reconciliation needs {name}: {install_extra('reconcile')}")
+        import_extra(name, "reconcile", f"a reconciliation needs {name}")
 
 
 def _table(parts: Sequence[Rows]) -> object:
@@ -238,15 +231,6 @@ def kinds() -> dict[str, object]:
         "read_at": pa.timestamp("ms", "UTC"),
         "unread": text,
     }
-
-
-def ids_of(orders: Sequence[MerchantOrderRow]) -> tuple[str | None, ...]:
-    """Return the ids of *orders* as text, so 3 and "3" are the same id."""
-    ids = [str(order.id) for order in orders]
-    # An id that is missing after decoding is "None" here, and "" is not an id either.
-    if "None" in ids or "" in ids:
-        return tuple([None if row_id in ("None", "") else row_id for row_id in ids])
-    return tuple(ids)
 
 
 def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
