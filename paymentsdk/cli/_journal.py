@@ -29,17 +29,7 @@ if TYPE_CHECKING:
 _DEFAULT_FILE = "payments.db"
 #: The variable that names the journal. All users of a machine can see arguments, so a password belongs here.
 VARIABLE = "PAYMENTSDK_JOURNAL"
-_EXAMPLES = """\
-examples:
-  paymentsdk journal list
-  paymentsdk journal show table-7/1
-  paymentsdk journal recover
-"""
-_RECOVER = """\
-The sellers come from --accounts or --tokens, or from PAYMENTSDK_ACCESS_TOKEN.
-The address of the platform comes from PAYMENTSDK_BASE_URL.
-The exit code is 0 if all records are closed, and 1 if some are still open.
-"""
+_RECOVER = "The exit code is 0 if all records are closed, and 1 if some are still open."
 #: The members of a record that are printed. Moments are in platform time, except in the journal's time `lease_until`
 #: and `updated`.
 _SHOWN = (
@@ -53,7 +43,6 @@ _Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 def add_arguments(journal: argparse.ArgumentParser) -> None:
     """Add the commands of `journal`."""
-    journal.epilog = _EXAMPLES
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = _add(within, "list", _list, "list the open records")
     listed.add_argument("--all", action="store_true", help="list closed records, too")

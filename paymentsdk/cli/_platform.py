@@ -57,20 +57,13 @@ _LATER = ("body", "idempotency_key", "resume_point", "amount", "payment_id", "wi
 _FORMS: Mapping[object, str] = {datetime: "a timestamp such as 2026-01-31T09:30:00Z", bool: "true or false"}
 #: Ends errors of a write, so that they are not read as the outcome of an earlier command that is in doubt.
 _OF_THIS_COMMAND = "; this says nothing of an earlier command with the same key"
-_CODES_OF_A_READ = """\
+_CODES = """\
 exit codes:
   0    done
-  1    rejected, or the platform could not be reached
+  1    rejected, or the platform could not be reached; a write has done nothing
   2    the command is invalid; nothing was sent
-  130  interrupted
-"""
-_CODES_OF_A_WRITE = """\
-exit codes:
-  0    done
-  1    rejected, or the platform could not be reached; nothing was done
-  2    the command is invalid; nothing was sent
-  3    outcome unknown: repeat the command with the same --idempotency-key
-  130  interrupted: repeat the command with the same --idempotency-key
+  3    the outcome of a write is unknown: repeat the command with the same key
+  130  interrupted: repeat a write with the same key
 """
 
 
@@ -121,8 +114,7 @@ def _add_wait(commands: Commands) -> None:
 
 
 def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | None = None) -> ArgumentParser:
-    codes = _CODES_OF_A_WRITE if operation.keyed else _CODES_OF_A_READ
-    parser = add_parser(commands, _option(verb), summary or operation.summary, _run, epilog=codes)
+    parser = add_parser(commands, _option(verb), summary or operation.summary, _run, epilog=_CODES)
     for placeholder in operation.path_names:
         parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:

@@ -38,14 +38,7 @@ exit codes:
   3    the platform rejects the token
   4    the platform cannot be reached
   5    some orders or sellers could not be read
-  130  interrupted: the same command resumes
-
-To resume on another day, give --from: the default is yesterday, so without it
-the command would begin another run.
-
-The address of the platform comes from PAYMENTSDK_BASE_URL. The token comes from
-PAYMENTSDK_ACCESS_TOKEN, or the tokens of many sellers from PAYMENTSDK_TOKENS.
-Open records of the journal in PAYMENTSDK_JOURNAL explain differences.
+  130  interrupted: the same command resumes; on another day, give its --from
 """
 #: The exit codes of errors; the first matching line counts.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
@@ -92,6 +85,12 @@ def _run(options: argparse.Namespace) -> int:
             report.write_csv(options.csv)
         if options.html:
             report.write_html(options.html)
+        not_read = [outcome for outcome in report.counts if outcome.value == "not_read"]
+        code = NOT_WHOLE if report.not_whole or report.failed or not_read else SAME if report.is_same else DIFFERENT
+        print_output(Output({**_data(report), "exit_code": code}, list(_lines(report))), as_json=options.json)
+        flush()
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         say("interrupted: the same command resumes from here")
         return INTERRUPTED
@@ -103,16 +102,6 @@ def _run(options: argparse.Namespace) -> int:
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
         say(f"paymentsdk: {whose}{error}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
-    unread = report.not_whole or report.failed or [outcome for outcome in report.counts if outcome.value == "not_read"]
-    code = NOT_WHOLE if unread else SAME if report.is_same else DIFFERENT
-    try:
-        print_output(Output({**_data(report), "exit_code": code}, list(_lines(report))), as_json=options.json)
-        flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:  # Code 2, as for other files that cannot be written; 1 would mean differences.
-        say(f"paymentsdk: {error}")
-        return MISUSED
     return code
 
 

@@ -13,9 +13,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
 from paymentsdk._database import close_shared
@@ -191,15 +190,12 @@ async def _refreshed(
 ) -> bool:
     """Refresh *pair* if a refresh is due or its account *is_named*; return whether a refresh was needed."""
     from paymentsdk._auth.refresh import RefreshingToken
+    from paymentsdk._call.engine import engine_of
 
-    async def exchange(refresh_token: str) -> TokenPair:
-        new = (await client.oauth.refresh(refresh_token)).pair()
-        return new if new.refresh_token else structs.replace(new, refresh_token=refresh_token)
-
-    now = time.time()
+    now, engine = time.time(), engine_of(client)
     token = RefreshingToken(pair, store=stores.store(account))
     if not is_named and token.token(now):
         return False
     # Renew the token as after a rejection: if another process has just refreshed the pair, its result is used.
-    await token.renew(pair.access_token, exchange, now)
+    await token.renew(pair.access_token, partial(engine.runtime.exchange, engine), now)
     return True
