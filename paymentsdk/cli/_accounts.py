@@ -24,7 +24,7 @@ from msgspec import Struct
 from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStore
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.schemes import Auth, StaticToken
-from paymentsdk._auth.token_store import FileTokenStore, TokenPair, certain_user_id
+from paymentsdk._auth.token_store import FileTokenStore, TokenPair
 from paymentsdk._postgres import is_dsn
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk._validate import check_path
@@ -108,7 +108,6 @@ class Sellers(Struct, frozen=True):
     """The source of the accounts, as errors name it."""
     auth: Mapping[str, Auth] = {}
     """The authentication of each account; empty if neither an option nor the environment names a source."""
-    stores: TokenStores | None = None
 
     def check(self, account: str) -> str:
         """Return *account* if it has credentials.
@@ -123,17 +122,6 @@ class Sellers(Struct, frozen=True):
             reason = f"{self.place} has no account {account!r}{suggestion(account, self.auth)}"
             raise RequestInvalid("--account", f"{reason}; `paymentsdk tokens list` shows those of a token store")
         return account
-
-    async def by_user_id(self) -> dict[str, str]:
-        """Return the accounts by the user ids in their tokens, without accounts whose token has no readable user id."""
-        accounts = {}
-        for account, auth in self.auth.items():
-            token = auth.token(0.0)
-            if token is None and self.stores is not None:
-                with suppress(RequestInvalid):
-                    token = (await self.stores.pair(account)).access_token
-            accounts[certain_user_id(token or "")] = account
-        return {user_id: account for user_id, account in accounts.items() if user_id is not None}
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +163,7 @@ async def sellers_of(options: argparse.Namespace) -> Sellers:
             account_name(name)
         except argparse.ArgumentTypeError as error:
             raise RequestInvalid(option, f"{place}: {error}") from None
-    return Sellers(place, auth, stores)
+    return Sellers(place, auth)
 
 
 def _auth(place: str, entry: object, stores: TokenStores | None, account: str) -> Auth:

@@ -146,13 +146,10 @@ async def _recover(journal: Journal, options: argparse.Namespace) -> Output:
     from paymentsdk import PaymentsClient
     from paymentsdk.journal._record import OPEN
 
-    sellers = await sellers_of(options)
-    resolved, names, accounts = Counter[str](), list[str](), dict(sellers.auth)
-    if accounts:  # The program may have other names for its accounts, or a client for each seller.
-        by_user_id, rows = await sellers.by_user_id(), await journal.records(OPEN, limit=sys.maxsize)
-        strays = [(row.account, by_user_id[row.seller]) for row in rows if row.seller in by_user_id]
-        names = sorted({name for account, name in strays if account is None})
-        accounts = {account: accounts[name] for account, name in strays if account is not None} | accounts
+    accounts, resolved = (await sellers_of(options)).auth, Counter[str]()
+    # A program with a client for each seller names no account, so each seller recovers its own records.
+    rows = await journal.records(OPEN, limit=sys.maxsize)
+    names = [*accounts] if any(row.account is None for row in rows) else []
     # Without a source, the token serves all account names. A record is sent only with a token of its user id.
     async with PaymentsClient.from_env(journal=journal, accounts=accounts or _token) as client:
         summaries = [await seller.recover(progress=_tell) for seller in (*map(client.account, names), client)]

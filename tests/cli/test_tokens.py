@@ -66,9 +66,9 @@ class Fleet:
         async def create() -> None:
             settings = {"base_url": self.sandbox.base_url, "retry": RetryPolicy(attempts=1)}
             async with PaymentsClient(
-                journal=SQLiteJournal("payments.db"), accounts={"A": tokens[0]}, **settings
+                journal=SQLiteJournal("payments.db"), accounts={"shop-1": tokens[0]}, **settings
             ) as client:
-                for seller in (client.account("A"), client.with_options(access_token=tokens[1])):
+                for seller in (client.account("shop-1"), client.with_options(access_token=tokens[1])):
                     with pytest.raises(OutcomeUnknown):
                         await seller.orders.create(ORDER, once="sale")
 
@@ -261,7 +261,7 @@ def test_tokens_in_postgres(fleet: Fleet, postgres: Server) -> None:
 
 
 def test_a_recovery_finishes_the_records_of_all_sellers(fleet: Fleet) -> None:
-    """Whatever the program calls its accounts, and also where it makes a client for each seller."""
+    """The program has accounts, or a client for each seller."""
     for account in SELLERS:
         fleet.exchange(account)
     fleet.lose_orders()
