@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -98,7 +97,7 @@ class Slow:
 
     async def run(self, job: _run.Job) -> _run.Job:
         async with client_of(self.world) as client:
-            windows = await _run.do(job, client, 8, asyncio.Semaphore(8))
+            windows = await _run.do(job, client, 8)
         if not self.is_late:
             self.world._show("shop-0", "made-meanwhile", self.world.now + 5 * 60_000, Decimal(3))
             self.world.freeze()
