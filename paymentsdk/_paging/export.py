@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, inspect, structs
@@ -27,9 +27,6 @@ from paymentsdk.errors import RequestInvalid, import_extra
 
 if TYPE_CHECKING:
     from paymentsdk._contract.operation import Operation
-    from paymentsdk._paging.pager import Page
-
-T = TypeVar("T")
 
 #: Writes rows to the file.
 _Write: TypeAlias = Callable[[Sequence[object]], None]
@@ -45,11 +42,19 @@ DIGITS, DECIMALS = 36, 18
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
+class _HasItems(Protocol):
+    @property
+    def items(self) -> Sequence[object]: ...
+
+
+P = TypeVar("P", bound=_HasItems)
+
+
 async def write_pages(
     path: str | PathLike[str],
     operation: Operation[None, object],
-    pages: AsyncIterator[Page[T]],
-    progress: Callable[[Page[T]], None] | None,
+    pages: AsyncIterator[P],
+    progress: Callable[[P], None] | None,
 ) -> int:
     """Write the rows of *pages* to *path*, whole or not at all, and return their number.
 
