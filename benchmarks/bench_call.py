@@ -9,32 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 
 from benchmarks import harness, payloads
-from benchmarks.contestants import BASELINE, PARTS, Calls, Target, contestants
+from benchmarks.contestants import BASELINE, Calls, Contestant, Target, contestants
 from benchmarks.harness import Key, Options, Result, Row, Variant
-from benchmarks.server import nginx_or_asyncio
+from benchmarks.server import fixed
 
 CONCURRENCY = (1, 16, 128)
 LOOPS = ("asyncio", "uvloop")
-#: The contestants that also run on uvloop. The loop hardly matters for the others.
-_ON_UVLOOP = {
-    BASELINE,
-    "paymentsdk",
-    "paymentsdk, http11",
-    "http11, no engine",
-    "aiohttp by hand",
-    "bare wreq",
-    "floor",
-}
-#: The contestants of every round: they differ by some hundredths of a call.
-_CLOSE = {BASELINE, "aiohttp, no timer", *PARTS}
+#: The contestants that run on uvloop, too, and in every round: they differ by some hundredths of a call.
+_CLOSE = {BASELINE, "paymentsdk", "paymentsdk, http11", "http11, no engine"}
 #: The rounds of the others, which are far from their bars or have no bar. They would take most of the time.
 _ROUNDS_OF_OTHERS = 3
-#: Sets up a client.
-Connect = Callable[[Target], AbstractAsyncContextManager[Calls]]
 
 
 def run(
@@ -46,9 +33,9 @@ def run(
 ) -> Result:
     """Measure every contestant under every condition."""
     racing, notes = contestants()
-    racing = [contestant for contestant in racing if not options.only or contestant.NAME in (*options.only, BASELINE)]
+    racing = [contestant for contestant in racing if not options.only or contestant.name in (*options.only, BASELINE)]
     rows: list[Row] = []
-    with nginx_or_asyncio() as server, harness.on_core(harness.cores()[0]):
+    with fixed() as server, harness.on_core(harness.cores()[0]):
         for loop in loops:
             try:
                 factory = _loop_factory(loop)
@@ -58,18 +45,14 @@ def run(
             for secure in tls:
                 target = Target(server.tls, server.authority) if secure else Target(server.plain)
                 with asyncio.Runner(loop_factory=factory) as runner, contextlib.ExitStack() as stack:
-                    here = [contestant for contestant in racing if loop == "asyncio" or contestant.NAME in _ON_UVLOOP]
-                    calls = {
-                        contestant.NAME: connected(contestant.connect, target, runner, stack) for contestant in here
-                    }
+                    here = [contestant for contestant in racing if loop == "asyncio" or contestant.name in _CLOSE]
+                    calls = {contestant.name: connected(contestant, target, runner, stack) for contestant in here}
                     conditions: Key = {"loop": loop, "tls": "yes" if secure else "no"}
                     variants = list(_variants(calls, runner, concurrency, conditions, options))
                     rows += harness.interleave(variants, options, {"server_us": server.cpu_seconds})
-    notes += [contestant.NOTES for contestant in racing if contestant.NOTES]
-    notes.append("bytes per response: " + ", ".join(f"{name} {size:,}" for name, size in payloads.sizes().items()))
-    return harness.result(
-        "bench_call", rows, options, baseline={"contestant": BASELINE}, notes=notes, server=server.kind
-    )
+    notes += [contestant.note for contestant in racing if contestant.note]
+    notes.append(payloads.sizes())
+    return harness.result("bench_call", rows, options, baseline={"contestant": BASELINE}, notes=notes)
 
 
 def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
@@ -93,11 +76,11 @@ def _variants(
                 yield Variant(key, slices(runner, call, width), least=width, rounds=rounds)
 
 
-def connected(connect: Connect, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
+def connected(contestant: Contestant, target: Target, runner: asyncio.Runner, stack: contextlib.ExitStack) -> Calls:
     """Open a contestant now, and close it when the *stack* is left."""
 
-    async def enter() -> tuple[AbstractAsyncContextManager[Calls], Calls]:
-        context = connect(target)  # Some clients must be created on their loop.
+    async def enter() -> tuple[contextlib.AbstractAsyncContextManager[Calls], Calls]:
+        context = contestant.connect(target)  # Some clients must be created on their loop.
         return context, await context.__aenter__()
 
     async def leave() -> None:

@@ -14,18 +14,16 @@ import random
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
 
 from benchmarks import harness, payloads
 from benchmarks.harness import Options, Result, Row, Variant
-from benchmarks.models import attrs_class, pydantic_model, struct_with_floats
 from paymentsdk import OPERATIONS
 
 BASELINE = "json"
@@ -42,7 +40,7 @@ class Shape(Struct, frozen=True):
 
 
 SHAPES = {
-    "order": Shape("orders.get", lambda i: payloads.order(f"ORD{i:026d}"), 1),
+    "order": Shape("orders.get", lambda i: payloads.response("order", f"ORD{i:026d}"), 1),
     "100 merchant orders": Shape("merchant_orders.search", lambda i: payloads.merchant_orders(100, i * 100), 100),
     "100 invoices": Shape("invoices.search", lambda i: payloads.invoices(100, i * 100), 100),
 }
@@ -53,20 +51,8 @@ def _ours(result: type[Struct], shape: Shape) -> Decode:
     return lambda body: decode(body)[0]
 
 
-def _unchecked(result: type[Struct], shape: Shape) -> Decode:
-    return msgspec.json.Decoder(result).decode
-
-
-def _floats(result: type[Struct], shape: Shape) -> Decode:
-    return msgspec.json.Decoder(struct_with_floats(result)).decode
-
-
 def _json(result: type[Struct], shape: Shape) -> Decode:
     return json.loads
-
-
-def _json_exact(result: type[Struct], shape: Shape) -> Decode:
-    return functools.partial(json.loads, parse_float=Decimal)
 
 
 def _orjson(result: type[Struct], shape: Shape) -> Decode:
@@ -75,48 +61,41 @@ def _orjson(result: type[Struct], shape: Shape) -> Decode:
     return orjson.loads
 
 
-def _untyped(result: type[Struct], shape: Shape) -> Decode:
-    return msgspec.json.Decoder().decode
+@functools.cache
+def _model(struct: type[Struct]) -> type:
+    """Return *struct* as a pydantic model with the same members and types, which would drift if written by hand."""
+    import pydantic  # noqa: PLC0415
+
+    hints = get_type_hints(struct)
+    fields: dict[str, Any] = {
+        field.name: (_in_pydantic(hints[field.name]), ... if field.default is NODEFAULT else field.default)
+        for field in msgspec.structs.fields(struct)
+    }
+    model: type = pydantic.create_model(struct.__name__, **fields)
+    return model
+
+
+def _in_pydantic(hint: Any) -> Any:
+    """Return *hint* with a model for every Struct in it."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _model(hint)
+    origin, arguments = get_origin(hint), tuple(map(_in_pydantic, get_args(hint)))
+    if origin in (Union, types.UnionType):
+        return Union[arguments]  # noqa: UP007 - made at run time
+    return hint if origin is None else origin[arguments]
 
 
 def _pydantic(result: type[Struct], shape: Shape) -> Decode:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
-    return TypeAdapter(pydantic_model(result)).validate_json
-
-
-def _cattrs(result: type[Struct], shape: Shape) -> Decode:
-    from cattrs.preconf.orjson import make_converter  # noqa: PLC0415
-
-    converter = make_converter()
-    converter.register_structure_hook(Decimal, lambda value, _: Decimal(str(value)))
-    converter.register_structure_hook(datetime, lambda value, _: datetime.fromisoformat(value))
-    converter.register_structure_hook_func(lambda kind: kind == int | str, lambda value, _: value)
-    converter.register_structure_hook_func(lambda kind: kind is object, lambda value, _: value)
-    return functools.partial(_structured, converter.loads, attrs_class(result))
-
-
-def _structured(loads: Callable[[bytes, Any], object], kind: type, body: bytes) -> object:
-    return loads(body, kind)
-
-
-def _stripe(result: type[Struct], shape: Shape) -> Decode:
-    from stripe import StripeObject  # noqa: PLC0415
-
-    return lambda body: StripeObject.construct_from(json.loads(body), key="sk_test")
+    return TypeAdapter(_model(result)).validate_json
 
 
 CONTESTANTS: dict[str, Callable[[type[Struct], Shape], Decode]] = {
     "json": _json,
     "paymentsdk": _ours,
-    "our Structs, unchecked": _unchecked,
-    "our Structs, floats": _floats,
-    "json, exact amounts": _json_exact,
     "orjson": _orjson,
-    "msgspec, untyped": _untyped,
     "pydantic": _pydantic,
-    "cattrs": _cattrs,
-    "stripe objects": _stripe,
 }
 
 
@@ -147,16 +126,9 @@ def run(options: Options) -> Result:
         rows = harness.interleave(variants, options)
         _add_held(rows, options)
     notes += [
-        (
-            "pydantic and cattrs decode the same members into the same types (Decimal, datetime, enums): their models "
-            "are made from ours; json, orjson and untyped msgspec stop at dicts and floats, which no amount may be"
-        ),
-        (
-            '"our Structs, unchecked" leaves out our own look at the amounts, and "our Structs, floats" has floats for '
-            "them besides: the differences are what that look and exactness cost"
-        ),
+        "pydantic decodes the same members into the same types; json and orjson stop at dicts and floats",
         "bytes held: growth of a fresh process's resident memory over the kept pages, per row",
-        "bytes per response: " + ", ".join(f"{shape} {len(spec.make(0)):,}" for shape, spec in SHAPES.items()),
+        payloads.sizes(),
     ]
     return harness.result(
         "bench_decode", rows, options, baseline={"contestant": BASELINE}, notes=list(dict.fromkeys(notes))

@@ -52,7 +52,7 @@ async def _make(client: PaymentsClient, numbers: Iterator[int], *, journaled: bo
 
 
 async def _calls(journal: Journal | None, in_flight: int, calls: int, steps: list[None]) -> Mapping[str, float]:
-    body, headers = payloads.created_order(), {"Date": formatdate()}
+    body, headers = payloads.response("created_order"), {"Date": formatdate()}
 
     def respond(request: Request) -> Response:
         # The client first reads a page for the time of the platform.

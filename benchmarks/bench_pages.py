@@ -57,7 +57,7 @@ def run(options: Options, pages: int = PAGES) -> Result:
     )
 
 
-_SIZE = f"bytes per page: {len(payloads.merchant_orders()):,}"
+_SIZE = payloads.sizes()
 
 
 def walk(base_url: str, prefetch: int, latency: float, pages: int) -> Mapping[str, float]:

@@ -38,24 +38,7 @@ MICRO = 1e6
 #: Identifies a row: ``{"contestant": "paymentsdk", "method": "GET", ...}``.
 Key = Mapping[str, str | int]
 
-_PACKAGES = (
-    "aiohttp",
-    "attrs",
-    "cattrs",
-    "httpx",
-    "httpx2",
-    "msgspec",
-    "multidict",
-    "openai",
-    "orjson",
-    "pydantic",
-    "pyreqwest",
-    "stripe",
-    "tenacity",
-    "uvloop",
-    "wreq",
-    "yarl",
-)
+_PACKAGES = ("aiohttp", "httpx", "msgspec", "openai", "orjson", "pydantic", "stripe", "tenacity", "uvloop", "yarl")
 
 #: Runs once, and returns one sample for each metric.
 Once = Callable[[], Mapping[str, float]]
@@ -365,19 +348,6 @@ def result(
         rows=rows,
         notes=list(notes),
     )
-
-
-def pooled(results: Sequence[Result]) -> Result:
-    """Merge the runs of a bench in several processes.
-
-    The addresses of code and dicts change the cost of a call by some tenths of a microsecond for the life of a process.
-    More rounds in one process cannot correct this.
-    """
-    rows = [
-        Row(same[0].key, {metric: [s for row in same for s in row.samples[metric]] for metric in same[0].samples})
-        for same in zip(*(run.rows for run in results), strict=True)
-    ]
-    return msgspec.structs.replace(results[0], rows=rows, settings={**results[0].settings, "processes": len(results)})
 
 
 def save(outcome: Result, folder: Path = RESULTS) -> Path:

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import product, repeat
 
-from benchmarks.contestants import BASELINE, Target
+from benchmarks.contestants import BASELINE, Target, named
 from benchmarks.harness import Options, Result, Row, load, matching, result, save
-from benchmarks.server import nginx_or_asyncio
+from benchmarks.server import fixed
 from benchmarks.tables import page
 
-#: The counted contestants: modules of `benchmarks.contestants`. `--check` checks the contestants of the package.
-CHECKED = ("sdk_http11", "sdk")
-COUNTED = (*CHECKED, "bare_aiohttp", "http11_alone", "frozen_http11_alone")
+#: The counted contestants. `--check` checks the contestants of the package.
+CHECKED = ("paymentsdk, http11", "paymentsdk")
+COUNTED = (*CHECKED, BASELINE, "http11, no engine", "http11 of 0.2, no engine")
 METHODS = ("GET", "POST")
 #: The numbers of calls of the two runs. The first calls fill caches, so both runs include them.
 FEW, MANY = 100, 350
@@ -56,11 +55,11 @@ def make(name: str, method: str, base_url: str) -> None:
 
     valgrind runs this program. The parent process imports everything before it forks.
     """
-    contestant = importlib.import_module(f"benchmarks.contestants.{name}")
+    contestant = named(name)
 
     async def calls(number: int) -> None:
         async with contestant.connect(Target(base_url)) as contestant_calls:
-            call: Callable[[], Awaitable[object]] = contestant_calls.get if method == "GET" else contestant_calls.post
+            call = contestant_calls.get if method == "GET" else contestant_calls.post
             for _ in repeat(None, number):
                 await call()
 
@@ -75,17 +74,11 @@ def make(name: str, method: str, base_url: str) -> None:
 def counted(names: Sequence[str]) -> Result:
     """Count the instructions of the calls of *names*."""
     rows: list[Row] = []
-    with nginx_or_asyncio() as server:
+    with fixed() as server:
         for name, method in product(names, METHODS):
-            key: dict[str, str | int] = {"contestant": contestant_name(name), "method": method}
+            key: dict[str, str | int] = {"contestant": name, "method": method}
             rows.append(Row(key, {METRIC: [count(name, method, server.plain)]}))
     return result("instructions", rows, Options(rounds=1), baseline={"contestant": BASELINE})
-
-
-def contestant_name(module: str) -> str:
-    """Return the name of a contestant in results."""
-    name: str = importlib.import_module(f"benchmarks.contestants.{module}").NAME
-    return name
 
 
 def above(counts: Result, baseline: Result) -> list[str]:

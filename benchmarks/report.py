@@ -12,15 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import tables
-from benchmarks.bars import BARS, Bar, Reading, readings
-from benchmarks.contestants import BASELINE, PARTS
-from benchmarks.harness import RESULTS, Key, Result, load, matching, pooled, ratio, save
+from benchmarks.bars import BARS, SUMMARY, Bar, Reading, readings
+from benchmarks.harness import RESULTS, Result, load, matching
 
 ROOT = Path(__file__).parent.parent
 PAGES = tuple(ROOT / "docs" / "explanation" / name for name in ("performance.md", "performance-evidence.md"))
@@ -28,85 +27,31 @@ PAGES = tuple(ROOT / "docs" / "explanation" / name for name in ("performance.md"
 BENCHES: Mapping[str, Sequence[str]] = {
     "bench_call": ("--full", "--rounds", "13"),
     "bench_connections": (),
-    "bench_layers": ("--rounds", "25"),
     "bench_decode": ("--rounds", "5"),
     "bench_pages": ("--rounds", "3"),
     "bench_import": (),
-    "bench_cold": ("--rounds", "5"),
-    "bench_retry": ("--rounds", "5"),
-    "bench_observers": (),
-    "bench_auth": (),
     "bench_flow": (),
     "bench_sandbox": (),
     "bench_journal": ("--rounds", "4"),
     "bench_webhooks": (),
     "bench_reconcile": ("--rows", "200000", "--rounds", "2"),
 }
-#: The number of processes of a bench; the default is 1.
-PROCESSES: Mapping[str, int] = {"bench_retry": 3}
 #: Results in the order of the pages.
-_PARTS = ("waiting", "killed", "model", "diff", "executors", "loaded")
-NAMES = (*BENCHES, "instructions", "bench_pages_memory", *(f"bench_reconcile_{part}" for part in _PARTS))
+NAMES = (*BENCHES, "instructions", "bench_pages_memory", "bench_reconcile_diff", "bench_reconcile_executors")
 _MARKED = re.compile(r"(?P<start><!-- table: (?P<name>[a-z_]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
-
-
-_CALL: Key = {"loop": "asyncio", "tls": "no", "in flight": 16}
-#: The lines of the summary: text, bench, key of the row, metric.
-_SUMMARY: Sequence[tuple[str, str, Key, str]] = (
-    *(
-        (
-            f"{method} {words}, 16 in flight",
-            "bench_call",
-            {**_CALL, "contestant": contestant, "method": method},
-            "cpu_us",
-        )
-        for words, contestant in (("by default", "paymentsdk"), ("over `Http11Transport`", "paymentsdk, http11"))
-        for method in ("GET", "POST")
-    ),
-    (
-        "decode a page of 100 merchant orders",
-        "bench_decode",
-        {"contestant": "paymentsdk", "answer": "100 merchant orders"},
-        "cpu_us",
-    ),
-    ("200 pages at 20 ms, one by one", "bench_pages", {"latency, ms": 20, "prefetch": 1}, "wall_ms"),
-    ("200 pages at 20 ms, 8 in flight", "bench_pages", {"latency, ms": 20, "prefetch": 8}, "wall_ms"),
-    ("proven walk of 200,000 orders", "bench_reconcile", {"what": "walk", "orders": "200,000"}, "rows_per_cpu_s"),
-    ("memory of that walk", "bench_reconcile", {"what": "walk", "orders": "200,000"}, "peak_mib"),
-    *(
-        (f"journaled call, {name}, 16 in flight", "bench_journal", {"journal": name, "in flight": 16}, "cpu_us")
-        for name in ("SQLite", "PostgreSQL")
-    ),
-    ("start the sandbox", "bench_sandbox", {"what": "start"}, "wall_ms"),
-    ("create, pay and refund an order in it", "bench_sandbox", {"what": "create, pay, refund"}, "wall_ms"),
-    ("import `PaymentsClient`", "bench_import", {"import": "paymentsdk"}, "cpu_ms"),
-    ("import it and make a client", "bench_import", {"import": "paymentsdk, and a client that reads orders"}, "cpu_ms"),
-    (
-        "429s of 64 callers at 100 per second, rate not learned",
-        "bench_flow",
-        {"load": "64 callers", "flow": "gate"},
-        "refused_pct",
-    ),
-    (
-        "429s of 64 callers at 100 per second, rate learned",
-        "bench_flow",
-        {"load": "64 callers", "flow": "adaptive"},
-        "refused_pct",
-    ),
-)
 
 
 def summary_table(results: Mapping[str, Result]) -> str:
     """Return one line for each main cost."""
     lines = ["| what | unit | measured (ratio) | ratio to | `python -m` |", "| --- | --- | --: | --- | --- |"]
-    for title, bench, key, metric in _SUMMARY:
-        result = results[bench]
-        unit, _ = tables.METRICS[metric]
+    for line in SUMMARY:
+        result = results[line.bench]
+        unit, _ = tables.METRICS[line.metric]
         to = ", ".join(
             value if isinstance(value, str) else f"{name} {value}" for name, value in result.baseline.items()
         )
-        cells = (tables.cell(row, result, metric) for row in matching(result.rows, key))
-        lines += [f"| {title} | {unit} | {cell} | {to} | `benchmarks.{bench}` |" for cell in cells]
+        cells = (tables.cell(row, result, line.metric) for row in matching(result.rows, line.of))
+        lines += [f"| {line.what} | {unit} | {cell} | {to} | `benchmarks.{line.bench}` |" for cell in cells]
     return "\n".join(lines)
 
 
@@ -115,18 +60,14 @@ def bars_table(results: Mapping[str, Result], *, missed: bool = False) -> str:
     lines = ["| what | bar | measured | holds |", "| --- | --- | --- | --- |"]
     for bar in BARS:
         measured = readings(bar, results)
-        if missed and all(reading.holds for reading in measured):
-            continue
-        lines.append(f"| {bar.what} | {bar.promise} | {_measured(bar, measured)} | {_verdict(measured)} |")
+        if not (missed and all(reading.holds for reading in measured)):
+            text = "; ".join(_reading(bar, reading) for reading in measured)
+            lines.append(f"| {bar.what} | {bar.promise} | {text or 'not measured'} | {_verdict(measured)} |")
     return "\n".join(lines)
 
 
-def _measured(bar: Bar, measured: Sequence[Reading]) -> str:
-    if not measured:
-        return "not measured"
-    return "; ".join(
-        f"{reading.value:.2f}{bar.unit}{f' ({reading.where})' if reading.where else ''}" for reading in measured
-    )
+def _reading(bar: Bar, reading: Reading) -> str:
+    return f"{reading.value:.2f}{bar.unit}{f' ({reading.where})' if reading.where else ''}"
 
 
 def _verdict(measured: Sequence[Reading]) -> str:
@@ -136,37 +77,19 @@ def _verdict(measured: Sequence[Reading]) -> str:
     return "yes" if holding == len(measured) else "**no**" if holding == 0 else f"**in {holding} of {len(measured)}**"
 
 
-def _part(bench: str, key: Key) -> Callable[[Mapping[str, Result]], Result]:
-    """Return a function that selects the rows of *bench* with *key*."""
-
-    def part(results: Mapping[str, Result]) -> Result:
-        result = results[bench]
-        return msgspec.structs.replace(result, rows=matching(result.rows, key))
-
-    return part
-
-
-def _table(bench: str, key: Key) -> Callable[[Mapping[str, Result]], str]:
-    part = _part(bench, key)
-    return lambda results: tables.table(part(results))
+def _table(name: str, results: Mapping[str, Result]) -> str:
+    return tables.table(results[name])
 
 
 def _call(loop: str, tls: str) -> Callable[[Mapping[str, Result]], str]:
-    part = _part("bench_call", {"loop": loop, "tls": tls})
-    return lambda results: tables.pivot(part(results), "contestant", ("method", "in flight"))
+    """Return a function that makes the table of the calls on *loop*, with or without TLS."""
 
+    def table(results: Mapping[str, Result]) -> str:
+        result = results["bench_call"]
+        rows = matching(result.rows, {"loop": loop, "tls": tls})
+        return tables.pivot(msgspec.structs.replace(result, rows=rows), "contestant", ("method", "in flight"))
 
-def parts_table(results: Mapping[str, Result]) -> str:
-    """Return the costs of the parts of a call as shares of the same call with bare aiohttp."""
-    rows = results["bench_call"].rows
-    lines = [f"| | {' | '.join(PARTS)} |", f"| --- |{' --: |' * len(PARTS)}"]
-    for tls, method, width in product(("no", "yes"), ("GET", "POST"), (16, 128)):
-        key: Key = {"loop": "asyncio", "tls": tls, "method": method, "in flight": width}
-        base = matching(rows, {**key, "contestant": BASELINE})
-        rows_of_parts = [matching(rows, {**key, "contestant": name}) for name in PARTS]
-        cells = [f"{ratio(part_rows[0], base[0]):.2f}" if part_rows and base else "" for part_rows in rows_of_parts]
-        lines.append(f"| {method}{', TLS' * (tls == 'yes')}, {width} in flight | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return table
 
 
 #: The tables of the pages, by the name in their marker.
@@ -174,17 +97,11 @@ TABLES: Mapping[str, Callable[[Mapping[str, Result]], str]] = {
     "summary": summary_table,
     "missed": lambda results: bars_table(results, missed=True),
     "bars": bars_table,
-    "parts": parts_table,
     "bench_call": _call("asyncio", "no"),
     "bench_call_tls": _call("asyncio", "yes"),
     "bench_call_uvloop": _call("uvloop", "no"),
     "bench_call_uvloop_tls": _call("uvloop", "yes"),
-    **{
-        f"{bench}_{method.lower()}": _table(bench, {name: method})
-        for bench, name in (("bench_layers", "method"), ("bench_retry", "call"))
-        for method in ("GET", "POST")
-    },
-    **{name: _table(name, {}) for name in NAMES if name not in ("bench_call", "bench_layers", "bench_retry")},
+    **{name: partial(_table, name) for name in NAMES if name != "bench_call"},
     "machine": lambda results: tables.about(results["bench_call"]),
 }
 
@@ -222,12 +139,7 @@ def run(benches: Sequence[str], *, quick: bool, folder: Path) -> None:
     for name in benches:
         settings = ["--quick"] if quick else BENCHES[name]
         command = [sys.executable, "-m", f"benchmarks.{name}", *settings, "--out", str(folder)]
-        runs: list[Result] = []
-        for _ in range(1 if quick else PROCESSES.get(name, 1)):
-            subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own command
-            runs += filter(None, [load(name, folder)])
-        if len(runs) > 1:
-            save(pooled(runs), folder)
+        subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own command
         print(f"{name}: {time.monotonic() - began:.0f} s since the beginning", file=sys.stderr)
 
 

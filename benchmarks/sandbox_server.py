@@ -6,7 +6,6 @@ process. The plain handler returns the same bytes as a sandbox.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -18,10 +17,9 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from aiohttp import web
-from msgspec import Struct
 
 from benchmarks.harness import cores, on_core
 from paymentsdk import OPERATIONS
@@ -32,10 +30,9 @@ _HEADERS = "Host: 127.0.0.1\r\nAccept: application/json\r\nUser-Agent: load\r\nA
 _numbers = count()
 
 
-class Answers(Struct, frozen=True):
+class Answers(NamedTuple):
     """The responses to a GET and to a create."""
 
-    order: str
     get: str
     create: str
 
@@ -68,7 +65,7 @@ class Load:
         with self._connect() as connection:
             created = _exchange(connection, self._request("create"))
             self._order = json.loads(created)["id"]
-            return Answers(self._order, _exchange(connection, self._request("GET")).decode(), created.decode())
+            return Answers(_exchange(connection, self._request("GET")).decode(), created.decode())
 
     def per_request(self, kind: str, number: int, in_flight: int) -> Mapping[str, float]:
         """Return the mean milliseconds per request of the clock and of the server's CPU, over *number* requests."""
@@ -128,29 +125,22 @@ def _exchange(connection: socket.socket, request: bytes) -> bytes:
     return _receive(connection)
 
 
-def sandbox(db: str | None = None) -> Load:
-    """Start a sandbox, in memory or with the file *db*."""
-    return _started("--db", db) if db else _started()
-
-
-def plain(answers: Answers) -> Load:
-    """Start a plain aiohttp handler."""
-    return _started("--plain", answers.get, answers.create)
-
-
-def _started(*options: str) -> Load:
+def running(answers: Answers | None = None) -> Load:
+    """Start a sandbox, or a plain aiohttp handler that returns *answers*."""
     with on_core(cores()[1]):
-        command = [sys.executable, "-m", "benchmarks.sandbox_server", *options]
+        command = [sys.executable, "-m", "benchmarks.sandbox_server", *(answers or ())]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)  # noqa: S603 - ours
     return Load(process)
 
 
-async def _serve(db: str | None, answers: list[str] | None) -> None:
-    if answers is None:
-        async with Sandbox(db=db) as served:
-            print(json.dumps([int(served.base_url.rpartition(":")[2]), served.access_token]), flush=True)
-            await asyncio.Event().wait()
-    get, create = (answer.encode() for answer in answers or ())
+async def _sandbox() -> None:
+    async with Sandbox() as sandbox:
+        print(json.dumps([int(sandbox.base_url.rpartition(":")[2]), sandbox.access_token]), flush=True)
+        await asyncio.Event().wait()
+
+
+async def _plain(*answers: str) -> None:
+    get, create = (answer.encode() for answer in answers)
 
     async def on_get(_: web.Request) -> web.Response:
         return web.Response(body=get, content_type="application/json")
@@ -170,8 +160,4 @@ async def _serve(db: str | None, answers: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--db")
-    parser.add_argument("--plain", nargs=2)
-    given = parser.parse_args()
-    asyncio.run(_serve(given.db, given.plain))
+    asyncio.run(_plain(*sys.argv[1:]) if sys.argv[1:] else _sandbox())

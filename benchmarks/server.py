@@ -1,104 +1,89 @@
-"""Runs the server of the benches: one process on a separate core that responds from memory, and is no bottleneck.
+"""Runs the server of the benches: one process on a separate core that responds from memory.
 
-The server is nginx with one worker, if it is installed (Debian: ``nginx-light``), else :mod:`benchmarks.responses`, a
-small asyncio server. Both listen only on 127.0.0.1. This module opens the sockets and hands them over, so that a client
-can connect immediately.
+It listens only on 127.0.0.1, and understands just enough HTTP/1.1 for the measured clients: a body has a
+``Content-Length``. The bench opens the sockets and hands them over, so that a client can connect immediately.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import contextlib
 import ctypes
-import os
-import shutil
+import re
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
-from string import Template
+from typing import cast
 
 from msgspec import Struct
 
 from benchmarks import payloads
 from benchmarks.harness import cores, on_core
 
-_NGINX = shutil.which("nginx") or ("/usr/sbin/nginx" if Path("/usr/sbin/nginx").exists() else None)
-
-
 #: From <linux/prctl.h>.
 _PR_SET_PDEATHSIG = 1
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_OFFSET = re.compile(r"[?&]offset=(\d+)")
+_LIMIT = re.compile(r"[?&]limit=(\d+)")
+#: The responses by method and path. A path that ends in a slash matches any id after it.
+_RESPONSES = {
+    ("GET", "/v1/orders/"): (200, payloads.response("order")),
+    ("POST", "/v1/orders"): (201, payloads.response("created_order")),
+    ("GET", "/v1/payment_intents/"): (200, payloads.response("payment_intent")),
+    ("POST", "/v1/payment_intents"): (200, payloads.response("payment_intent", "pi_3MtwBwLkdIwHu7ix28a3tqPa")),
+    ("GET", "/v1/chat/completions/"): (200, payloads.response("chat_completion")),
+    ("POST", "/v1/chat/completions"): (
+        200,
+        payloads.response("chat_completion", "chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG"),
+    ),
+}
+_SMALL_ROW = '{{"id":{},"status":"closed","order_status":"paid","total_amount":62.4}}'
+#: Takes the method and the target; returns the bytes of the whole response.
+Respond = Callable[[str, str], bytes]
 
 
 class Server(Struct, frozen=True):
     """A running server.
 
     Attributes:
-        kind: ``nginx`` or ``asyncio``.
         plain: The base URL without TLS.
         tls: The base URL with TLS; empty without TLS.
         authority: The file of the certificate authority that clients must trust; empty without TLS.
         pid: The process id of the server.
     """
 
-    kind: str
     plain: str
     tls: str
     authority: str
     pid: int
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of the server and its worker so far; 0 if the system does not report it."""
+        """Return the CPU time of the server so far; 0 if the system does not report it."""
         try:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            used = [Path(f"/proc/{pid}/schedstat").read_text().split()[0] for pid in (self.pid, *children)]
-            return sum(map(int, used)) / 1e9
-        except (OSError, ValueError, IndexError):
+            return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+        except (OSError, ValueError):
             return 0.0
 
 
-class FixedResponse(Struct, frozen=True):
-    """One fixed response. A *path* that ends in a slash matches any id after it, and the response has this id."""
-
-    method: str
-    path: str
-    status: int
-    body: bytes
-
-
-def fixed_responses() -> list[FixedResponse]:
-    """Return the responses to every call of the benches."""
-    return [
-        FixedResponse("GET", "/v1/orders/", 200, payloads.order()),
-        FixedResponse("POST", "/v1/orders", 201, payloads.created_order()),
-        FixedResponse("GET", "/v1/payment_intents/", 200, payloads.payment_intent()),
-        FixedResponse("POST", "/v1/payment_intents", 200, payloads.payment_intent("pi_3MtwBwLkdIwHu7ix28a3tqPa")),
-        FixedResponse("GET", "/v1/chat/completions/", 200, payloads.chat_completion()),
-        FixedResponse(
-            "POST", "/v1/chat/completions", 200, payloads.chat_completion("chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG")
-        ),
-    ]
-
-
 @contextlib.contextmanager
-def nginx_or_asyncio() -> Iterator[Server]:
+def fixed() -> Iterator[Server]:
     """Run the server of the call benches: fixed responses, plain and TLS."""
-    with tempfile.TemporaryDirectory() as name, _listening(2) as listeners:
-        folder = Path(name)
-        _certify(folder)
-        command, environment = _nginx(folder, listeners) if _NGINX else _asyncio(listeners, folder)
-        plain, tls = (listener.getsockname()[1] for listener in listeners)
-        with _running(command, environment, listeners) as pid:
-            yield Server(
-                kind="nginx" if _NGINX else "asyncio",
-                plain=f"http://127.0.0.1:{plain}",
-                tls=f"https://127.0.0.1:{tls}",
-                authority=str(folder / "authority.pem"),
-                pid=pid,
-            )
+    import trustme  # noqa: PLC0415 - only benches with TLS need it
+
+    with tempfile.TemporaryDirectory() as folder:
+        authority, certificate = str(Path(folder, "authority.pem")), str(Path(folder, "server.pem"))
+        issuer = trustme.CA()
+        issuer.cert_pem.write_to_path(authority)
+        issuer.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+        with _running("--certificate", certificate) as (pid, plain, tls):
+            yield Server(f"http://127.0.0.1:{plain}", f"https://127.0.0.1:{tls}", authority, pid)
 
 
 @contextlib.contextmanager
@@ -110,43 +95,28 @@ def pages(*, latency: float, rows: str = "full", total: int) -> Iterator[Server]
         rows: ``full`` for merchant orders as in real traffic, ``small`` for rows of four members.
         total: The number of rows of the search.
     """
-    with _listening(1) as listeners:
-        command, environment = _asyncio(listeners)
-        command += ["--latency", str(latency), "--rows", rows, "--total", str(total)]
-        port = listeners[0].getsockname()[1]
-        with _running(command, environment, listeners) as pid:
-            yield Server("asyncio", f"http://127.0.0.1:{port}", "", "", pid)
-
-
-def trusting(authority: str) -> ssl.SSLContext:
-    """Return a context that trusts only *authority*."""
-    return ssl.create_default_context(cafile=authority)
+    with _running("--latency", str(latency), "--rows", rows, "--total", str(total)) as (pid, port, _):
+        yield Server(f"http://127.0.0.1:{port}", "", "", pid)
 
 
 @contextlib.contextmanager
-def _listening(count: int) -> Iterator[list[socket.socket]]:
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024)) for _ in range(count)]
-        for listener in listeners:
-            listener.set_inheritable(True)
-        yield listeners
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], environment: dict[str, str], listeners: Sequence[socket.socket]) -> Iterator[int]:
+def _running(*options: str) -> Iterator[tuple[int, int, int]]:
+    """Run the server with *options*; yield its process id, its port and its port with TLS."""
+    listeners = [socket.create_server(("127.0.0.1", 0), backlog=1024) for _ in range(2)]
+    numbers = [listener.fileno() for listener in listeners]
     with on_core(cores()[1]):  # A child process stays on the core of its parent.
         process = subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            env=os.environ | environment,
-            pass_fds=[listener.fileno() for listener in listeners],
+            [sys.executable, "-m", "benchmarks.server", *map(str, numbers), *options],
+            pass_fds=numbers,
             cwd=Path(__file__).parent.parent,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - there are no threads yet
         )
+    plain, tls = (listener.getsockname()[1] for listener in listeners)
     # Only the server holds the sockets from now on: if it dies, clients get an error instead of waiting forever.
     for listener in listeners:
         listener.close()
     try:
-        yield process.pid
+        yield process.pid, plain, tls
     finally:
         died = process.poll()
         process.terminate()
@@ -162,66 +132,106 @@ def _die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _certify(folder: Path) -> None:
-    import trustme  # noqa: PLC0415 - only benches with TLS need it
-
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
-    certificate = authority.issue_cert("127.0.0.1", "localhost")
-    certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
+# --- in the process of the server -------------------------------------------------------------------------------------
 
 
-_NGINX_CONFIG = Template("""
-daemon off;
-worker_processes 1;
-pid $folder/nginx.pid;
-error_log $folder/error.log error;
-events { worker_connections 4096; }
-http {
-  access_log off;
-  default_type application/json;
-  keepalive_requests 1000000000;
-  keepalive_timeout 1h;
-  client_body_temp_path $folder/body;
-  proxy_temp_path $folder/proxy;
-  fastcgi_temp_path $folder/fastcgi;
-  uwsgi_temp_path $folder/uwsgi;
-  scgi_temp_path $folder/scgi;
-  server {
-    listen 127.0.0.1:$plain;
-    listen 127.0.0.1:$tls ssl;
-    ssl_certificate $folder/server.pem;
-    ssl_certificate_key $folder/server.pem;
-    add_header X-Request-Id $$request_id always;
-    $locations
-  }
-}
-""")
+def _whole(status: int, body: bytes) -> bytes:
+    """Return a response with a head."""
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(body)}\r\n"
+    more = "Content-Type: application/json\r\nX-Request-Id: 4d2e1c6a9b7f40d8a3c5e7f1b2d4a6c8\r\n\r\n"
+    return f"{head}{more}".encode() + body
 
 
-def _nginx(folder: Path, listeners: Sequence[socket.socket]) -> tuple[list[str], dict[str, str]]:
-    plain, tls = (listener.getsockname()[1] for listener in listeners)
-    locations = "\n".join(map(_location, fixed_responses()))
-    config = folder / "nginx.conf"
-    config.write_text(_NGINX_CONFIG.substitute(folder=folder, plain=plain, tls=tls, locations=locations))
-    # nginx hands its sockets to a new binary in this way: the binary uses them instead of opening new sockets.
-    inherited = "".join(f"{listener.fileno()};" for listener in listeners)
-    return [str(_NGINX), "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(config)], {"NGINX": inherited}
+def _from_memory(method: str, target: str) -> bytes:
+    """Respond to a call of the benches."""
+    if (method, target) in _WHOLE:
+        return _WHOLE[method, target]
+    folder, _, asked = target.rpartition("/")
+    status, body = _RESPONSES.get((method, folder + "/"), (404, b"{}"))
+    return _whole(status, body.replace(payloads.ASKED.encode(), asked.encode()))
 
 
-def _location(response: FixedResponse) -> str:
-    body = response.body.decode().replace("\\", "\\\\").replace("'", "\\'").replace(payloads.ASKED, "${id}")
-    if response.path.endswith("/"):
-        return f"location ~ ^{response.path}(?<id>[A-Za-z0-9_-]+)$ {{ return {response.status} '{body}'; }}"
-    return f"location = {response.path} {{ return {response.status} '{body}'; }}"
+_WHOLE = {call: _whole(*status_and_body) for call, status_and_body in _RESPONSES.items()}
 
 
-def _asyncio(listeners: Sequence[socket.socket], folder: Path | None = None) -> tuple[list[str], dict[str, str]]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.responses",
-        "--sockets",
-        *(str(listener.fileno()) for listener in listeners),
-    ]
-    return command + (["--certificate", str(folder / "server.pem")] if folder else []), {}
+def _paged(rows: str, total: int) -> Respond:
+    """Respond to a search of *total* merchant orders, page by page. Each row has a different id."""
+
+    def respond(_method: str, target: str) -> bytes:
+        offset, limit = _number(_OFFSET, target, 0), min(_number(_LIMIT, target, 100), 100)
+        end = min(offset + limit, total)
+        if rows == "full":
+            return _whole(200, payloads.merchant_orders(end - offset, offset, total))
+        elements = ",".join([_SMALL_ROW.format(4_945_357_000 + i) for i in range(offset, end)])
+        return _whole(200, f'{{"elements":[{elements}],"next_offset":{end},"total":{total}}}'.encode())
+
+    return respond
+
+
+def _number(pattern: re.Pattern[str], target: str, default: int) -> int:
+    match = pattern.search(target)
+    return int(match[1]) if match else default
+
+
+class Connection(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, respond: Respond, latency: float) -> None:
+        self._respond = respond
+        self._latency = latency
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Respond to every complete request."""
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            head = self._received[:end]
+            length = _LENGTH.search(head)
+            size = end + 4 + (int(length[1]) if length else 0)
+            if len(self._received) < size:
+                return
+            self._received = self._received[size:]
+            method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
+            if self._latency:
+                asyncio.get_running_loop().call_later(self._latency, self._write_response, method, target)
+            else:
+                self._write_response(method, target)
+
+    def _write_response(self, method: str, target: str) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._respond(method, target))
+
+
+async def _serve(sockets: list[socket.socket], respond: Respond, latency: float, certificate: str) -> None:
+    """Respond on *sockets* until the process ends; with a *certificate*, the last socket uses TLS."""
+    context = None
+    if certificate:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+    loop = asyncio.get_running_loop()
+    for listener in sockets:
+        secure = context if listener is sockets[-1] else None
+        await loop.create_server(lambda: Connection(respond, latency), sock=listener, ssl=secure)
+    await loop.create_future()
+
+
+def _main() -> None:
+    line = argparse.ArgumentParser(description="Responses for the benches.")
+    line.add_argument("sockets", type=int, nargs=2)
+    line.add_argument("--certificate", default="")
+    line.add_argument("--latency", type=float, default=0.0)
+    line.add_argument("--rows", choices=["full", "small"])
+    line.add_argument("--total", type=int, default=0)
+    arguments = line.parse_args()
+    respond = _paged(arguments.rows, arguments.total) if arguments.rows else _from_memory
+    sockets = [socket.socket(fileno=number) for number in arguments.sockets]
+    asyncio.run(_serve(sockets, respond, arguments.latency, arguments.certificate))
+
+
+if __name__ == "__main__":
+    _main()

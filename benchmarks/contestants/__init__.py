@@ -1,20 +1,15 @@
-"""The measured clients: one module each, all with the same three names.
+"""The measured clients. Each module has a tuple `CONTESTANTS`, and imports its library at the top.
 
-- ``NAME``: the name in results.
-- ``connect(target)``: an asynchronous context manager that sets the client up, yields its :class:`Calls`, closes it.
-- ``NOTES``: what a reader must know about the comparison; may be empty.
-
-A module imports its library at the top. A module without its library is left out, and the result says so.
+The contestants of a missing library are left out, and the result says so.
 """
 
 from __future__ import annotations
 
 import importlib
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from types import ModuleType
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 
@@ -42,57 +37,41 @@ class Calls(NamedTuple):
     post: Callable[[], Awaitable[object]]
 
 
-class Contestant(Protocol):
-    """The three names of a module."""
+class Contestant(NamedTuple):
+    """A measured client.
 
-    NAME: str
-    NOTES: str
+    Attributes:
+        name: The name in results.
+        connect: Opens the client, yields its calls, and closes it.
+        note: What a reader must know about the comparison; may be empty.
+    """
 
-    def connect(self, target: Target) -> AbstractAsyncContextManager[Calls]:
-        """Set up the client."""
-        ...
+    name: str
+    connect: Callable[[Target], AbstractAsyncContextManager[Calls]]
+    note: str = ""
 
 
 BASELINE = "bare aiohttp"
-#: From the lowest possible cost of a call to the whole call, on the fast and on the default transport.
-PARTS = ("floor", "http11, no engine", "paymentsdk, http11", "aiohttp by hand", "aiohttp, no engine", "paymentsdk")
-_MODULES = (
-    "bare_aiohttp",
-    "fair_aiohttp",
-    "sdk",
-    "sdk_http11",
-    "aiohttp_alone",
-    "http11_alone",
-    "frozen_http11_alone",
-    "aiohttp_by_hand",
-    "bare_wreq",
-    "bare_pyreqwest",
-    "sdk_session",
-    "naive",
-    "stripe_aiohttp",
-    "stripe_httpx",
-    "openai_aiohttp",
-    "openai_default",
-    "bare_httpx",
-    "bare_httpx2",
-    "floor",
-)
+_MODULES = ("by_hand", "ours", "stripe_sdk", "openai_sdk", "bare_httpx")
+
+
+def _contestants(module: str) -> tuple[Contestant, ...]:
+    return cast(tuple[Contestant, ...], importlib.import_module(f"{__name__}.{module}").CONTESTANTS)
 
 
 def contestants() -> tuple[list[Contestant], list[str]]:
-    """Return the contestants that can run here, and a note for each of the others."""
+    """Return the contestants that can run here, and a note for each missing library."""
     available: list[Contestant] = []
     missing: list[str] = []
-    for name in _MODULES:
+    for module in _MODULES:
         try:
-            available.append(_checked(importlib.import_module(f"{__name__}.{name}")))
+            available += _contestants(module)
         except ImportError as error:
-            missing.append(f"{name} was left out: {error}")
+            missing.append(f"{module} was left out: {error}")
     return available, missing
 
 
-def _checked(module: ModuleType) -> Contestant:
-    for name in Contestant.__annotations__:
-        if not hasattr(module, name):
-            raise TypeError(f"{module.__name__} has no {name}")
-    return cast(Contestant, module)
+def named(name: str) -> Contestant:
+    """Return the contestant *name*, and import no module after its own."""
+    every: Iterator[Contestant] = (contestant for module in _MODULES for contestant in _contestants(module))
+    return next(contestant for contestant in every if contestant.name == name)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import ModuleType
+from contextlib import asynccontextmanager
 
 import httpx
 
 from benchmarks import payloads
-from benchmarks.contestants import Calls, Target
+from benchmarks.contestants import Calls, Contestant, Target
 from paymentsdk.resources.orders import Order
-
-NAME = "bare httpx"
-NOTES = "bare httpx: bytes body, prebuilt decoder, no bound on connections"
-
-
-def connect(target: Target) -> AbstractAsyncContextManager[Calls]:
-    """Set up the client."""
-    return calls(target, httpx)
 
 
 @asynccontextmanager
-async def calls(target: Target, library: ModuleType) -> AsyncIterator[Calls]:
-    """Make calls with *library*: httpx, or a library with the same names."""
+async def connect(target: Target) -> AsyncIterator[Calls]:
+    """Set up the client."""
     ids, body = payloads.order_ids(), payloads.order_request()
     encode, decode = payloads.ENCODE, payloads.DECODE
     reading, writing = payloads.READING, payloads.WRITING
     orders = f"{target.base_url}/v1/orders"
-    limits = library.Limits(max_connections=None, max_keepalive_connections=None)
-    async with library.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(limits=limits, verify=target.context() or True, trust_env=False) as client:
 
         async def get() -> Order:
             response = await client.request("GET", f"{orders}/{next(ids)}", headers=reading)
@@ -46,3 +37,6 @@ async def calls(target: Target, library: ModuleType) -> AsyncIterator[Calls]:
             return decode(response.content)
 
         yield Calls(get, post)
+
+
+CONTESTANTS = (Contestant("bare httpx", connect, "bare httpx: bytes body, prebuilt decoder, no bound on connections"),)

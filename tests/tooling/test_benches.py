@@ -12,18 +12,13 @@ import pytest
 
 from benchmarks import (
     bars,
-    bench_auth,
     bench_call,
     bench_decode,
     bench_journal,
-    bench_layers,
-    bench_retry,
     bench_sandbox,
     harness,
-    payloads,
     report,
     server,
-    soak,
     tables,
 )
 from benchmarks.contestants import Contestant, Target, contestants
@@ -32,15 +27,12 @@ from benchmarks.journal_calls import functions
 
 BENCHES: dict[str, Callable[[Options], Result]] = {
     "bench_call": partial(bench_call.run, concurrency=(2,), tls=(False,)),
-    "bench_layers": bench_layers.run,
     "bench_decode": bench_decode.run,
     "bench_journal": bench_journal.run,
-    "bench_retry": bench_retry.run,
-    "bench_auth": bench_auth.run,
     "bench_sandbox": bench_sandbox.run,
 }
 #: Enough contestants for each bench to be itself; the rest are only other libraries.
-ONLY = {"bench_call": ("paymentsdk", "floor"), "bench_decode": ("paymentsdk",)}
+ONLY = {"bench_call": ("paymentsdk",), "bench_decode": ("paymentsdk",)}
 #: Functions that a journaled create may run: each costs time, and each has to be read.
 MOST = 90
 
@@ -68,8 +60,8 @@ def test_the_pages_show_the_results_that_the_bars_are_about() -> None:
 
 def test_contestants_bring_back_the_same_orders() -> None:
     """All clients that read and create an order return equal values."""
-    racing = [client for client in contestants()[0] if "stripe" not in client.NAME and "openai" not in client.NAME]
-    with server.nginx_or_asyncio() as running, asyncio.Runner() as runner:
+    racing = [client for client in contestants()[0] if "stripe" not in client.name and "openai" not in client.name]
+    with server.fixed() as running, asyncio.Runner() as runner:
         first, *others = [runner.run(answers_of(client, Target(running.plain))) for client in racing]
 
     assert [] == [values for values in others if values != first]
@@ -78,7 +70,7 @@ def test_contestants_bring_back_the_same_orders() -> None:
 async def answers_of(client: Contestant, target: Target) -> list[object]:
     """Return an order that *client* read, and one that it created."""
     async with client.connect(target) as calls:
-        return [payloads.plain(await call()) for call in (calls.get, calls.post)]
+        return [await call() for call in (calls.get, calls.post)]
 
 
 def test_a_journaled_create_runs_few_functions() -> None:
@@ -86,12 +78,3 @@ def test_a_journaled_create_runs_few_functions() -> None:
     names = asyncio.run(functions())
 
     assert len(names) <= MOST, "\n".join(names)
-
-
-def test_the_soak_says_what_grows() -> None:
-    """Pools and caches breathe; memory that only grows is named."""
-    flat = soak.Sample(memory=60_000, objects=50_000, tasks=1, threads=2, descriptors=30)
-
-    assert [] == soak.growth([flat._replace(memory=60_000 + 500 * (i % 3)) for i in range(15)])
-    [line] = soak.growth([flat._replace(memory=60_000 + 700 * i) for i in range(15)])
-    assert line.startswith("memory")

@@ -19,7 +19,7 @@ class Forgetful(Attempt):
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_attempt_is_sent_once_and_its_failure_is_true(name: str) -> None:
-    """`python -m benchmarks.races` does the same 10,000 times for each transport."""
+    """`python -m benchmarks.bench_connections` does the same 10,000 times for each transport."""
     outcomes = await race(name, 400, seed=7)
 
     assert [] == outcomes.breaches
