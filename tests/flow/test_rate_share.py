@@ -85,10 +85,10 @@ async def test_an_unusable_file_stops_no_other_work(tmp_path, caplog):
     assert 2 == caplog.text.count("cannot be used")
 
 
-@pytest.mark.parametrize("rate", [0, True, float("nan"), "10"])
+@pytest.mark.parametrize("rate", [0, True, float("nan"), "10", 1_000_001])
 def test_an_invalid_rate_is_rejected(rate, tmp_path):
     """When it is made."""
-    with pytest.raises(RequestInvalid, match="rate"):
+    with pytest.raises(RequestInvalid, match=r"^rate: must be above 0"):
         RateShare(tmp_path / "rate", rate)
 
 
