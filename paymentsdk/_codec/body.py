@@ -141,7 +141,8 @@ class BodyEncoder(Generic[B]):
         """
         try:
             body = msgspec.convert(data, self._type)
-            self._on_wire(_to_data(body))  # Rejects values that the type allows, such as an amount with three decimals.
+            if self._not_plain(body) is not None:
+                self._on_wire(_to_data(body))  # Rejects what the type allows, such as an amount with three decimals.
         except ValidationError as error:
             raise request_invalid(error, self._type) from None
         except RequestInvalid as error:

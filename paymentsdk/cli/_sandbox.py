@@ -78,7 +78,6 @@ def add_arguments(sandbox: ArgumentParser) -> None:
         add("--public", action="store_true", help=public),
         add("--public-url", metavar="URL", help=links),
         add("--allow-host", action="append", default=[], dest="allow_hosts", metavar="HOST", help=hosts),
-        add("--live-tokens", action="store_true", help="accept APP_USR tokens like TEST tokens"),
     ]
     for name, (_, meaning) in _PINNED.items():
         variable = f"PAYMENTSDK_SANDBOX_{name.upper()}"

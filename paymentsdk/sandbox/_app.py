@@ -38,7 +38,7 @@ from paymentsdk.sandbox._feed import LONGEST_RESPONSE, RequestLine, redact_body,
 from paymentsdk.sandbox._handlers import OWN, noun_of
 from paymentsdk.sandbox._openapi import document
 from paymentsdk.sandbox._pages import routes
-from paymentsdk.sandbox._pipeline import REPLAYED, InFlight, ReceivedRequest, Reply, authenticate, execute
+from paymentsdk.sandbox._pipeline import REPLAYED, ReceivedRequest, Reply, authenticate, execute
 from paymentsdk.sandbox._platform import Platform
 from paymentsdk.sandbox._records import EPOCH
 from paymentsdk.sandbox._store import is_full
@@ -65,7 +65,6 @@ _log = logging.getLogger("paymentsdk.sandbox")
 def make_app(
     platform: Platform,
     *,
-    live_tokens: bool = False,
     allowed_hosts: frozenset[str] = frozenset(),
     find_token: Authenticate | None = None,
     stubs: str | None = None,
@@ -74,20 +73,20 @@ def make_app(
 
     Args:
         platform: The platform.
-        live_tokens: Whether ``APP_USR`` tokens are accepted.
         allowed_hosts: Host names besides this machine's that a browser may use for the control API.
         find_token: Returns the token that a signature stands for.
         stubs: The path of a file with endpoints beyond the contract.
     """
-    endpoints = Endpoints(platform, live_tokens=live_tokens, find_token=find_token)
+    endpoints = Endpoints(platform, find_token)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[endpoints.respond_always])
     app[PLATFORM], app[ALLOWED_HOSTS], app[STOPPING] = platform, allowed_hosts, endpoints.stopping
     app.on_response_prepare.append(endpoints.name_response)
-    for operation in platform.operations.values():
-        # aiohttp's own pattern does not match "{id}". A client that sends a placeholder must get the operation's error.
-        path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path)
-        for route in (path, path + "/"):
-            app.router.add_route(operation.method, route, partial(endpoints.handle, operation))
+    for ending in ("", "/"):  # Most requests have no slash at the end, and routes are tried in this order.
+        for operation in platform.operations.values():
+            # aiohttp's own pattern does not match "{id}". A client that sends a placeholder must get the operation's
+            # error.
+            path = re.sub(r"{(\w+)}", r"{\1:[^/]+}", operation.path) + ending
+            app.router.add_route(operation.method, path, partial(endpoints.handle, operation))
     app.router.add_get("/openapi.json", _openapi)
     _control.add_routes(app)
     routes.add_routes(app)
@@ -105,12 +104,12 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
 class Endpoints:
     """Responds to the operations of the contract, and to all requests without a route."""
 
-    def __init__(self, platform: Platform, *, live_tokens: bool, find_token: Authenticate | None) -> None:
+    def __init__(self, platform: Platform, find_token: Authenticate | None) -> None:
         self._platform = platform
-        self._live_tokens = live_tokens
         self._find_token = find_token
         self.stopping = asyncio.Event()
-        self._in_flight = InFlight()
+        self._in_flight: set[tuple[int, str | None]] = set()
+        """The keys of the requests in flight, with their sellers."""
         self._numbers = count(1)
         self._secrets = secrets_of([*OPERATIONS.values(), *platform.operations.values()])
 
@@ -139,21 +138,30 @@ class Endpoints:
     async def _respond(self, request: web.Request, received: ReceivedRequest) -> Reply:
         platform = self._platform
         await self._read(request, received)
-        tenant = authenticate(platform, received, live_tokens=self._live_tokens)
+        tenant = authenticate(platform, received)
         received.hit = platform.faults.match(received.operation.name, tenant.user_id)
-        with self._in_flight.claim(received, tenant, platform.policies_of(tenant)):
-            await self._inject_faults(request, received)
+        claim = tenant.user_id, received.key if received.operation.keyed else None
+        if claim in self._in_flight:
+            status = 409 if platform.policies_of(tenant).concurrent_twin == "conflict" else 423
+            raise Rejected(status, "resource_locked", "another request with this key is in progress")
+        if claim[1]:
+            self._in_flight.add(claim)
+        try:
+            if received.hit.rules:
+                await self._inject_faults(request, received)
             await platform.catch_up()
             if received.hit.rules:  # The token may have expired meanwhile.
-                tenant = authenticate(platform, received, live_tokens=self._live_tokens)
+                tenant = authenticate(platform, received)
             return execute(platform, received, tenant)
+        finally:
+            self._in_flight.discard(claim)
 
     async def _read(self, request: web.Request, received: ReceivedRequest) -> None:
         """Read a request completely. A signature replaces the token with the token that it stands for."""
         operation, headers = received.operation, request.headers
-        received.body = await read(request)
+        received.body = await read(request) if request.body_exists else b""
         received.path = dict(request.match_info)
-        received.query = dict(request.query) if request.query_string else {}
+        received.query = dict(request.query) if "?" in request.raw_path else {}
         received.authorization = headers.get("Authorization", "")
         received.content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         received.key = headers.get(operation.key_header)
@@ -220,53 +228,54 @@ class Endpoints:
 
     async def name_response(self, request: web.Request, response: web.StreamResponse) -> None:
         """Set the headers of every response: the request's id, and the date."""
+        received = request.get(_RECEIVED)
         response.headers["X-Request-Id"] = self._id_of(request)
         # By the clock that expires the keys, since clients measure the age of their keys with this header.
-        received = request.get(_RECEIVED)
         now = self._platform.now(received and received.tenant)
         response.headers["Date"] = _http_date((now - EPOCH) // _SECOND)
 
     def _id_of(self, request: web.Request) -> str:
         """Return the id of *request*, which is made at its first use: aiohttp itself responds to some requests."""
-        if _REQUEST_ID not in request:
-            request[_REQUEST_ID] = f"req-{next(self._numbers)}"
-        return request[_REQUEST_ID]
+        if (request_id := request.get(_REQUEST_ID)) is None:
+            request_id = request[_REQUEST_ID] = f"req-{next(self._numbers)}"
+        return request_id
 
     def _log_request(self, request: web.Request, response: Reply | web.Response | None) -> None:
         """Log the request for watchers, with what is known of it and of its response.
 
         A request without an operation is logged, too: its program probably has a wrong address.
         """
-        received, details = request.get(_RECEIVED), {}
-        if received:
-            details = {
-                "key": received.key,
-                "content_type": received.content_type,
-                "replayed": response is not None and REPLAYED in response.headers,
-                "faults": received.hit.effects,
-                "milliseconds": round((time.perf_counter() - received.began) * 1000, 3),
-            }
-        line = RequestLine(
-            at=self._platform.clock.now(),
-            operation=received.operation.name if received else None,
-            method=request.method,
-            path=redact_query(request.rel_url.raw_path_qs, self._secrets),
-            status=None if response is None else response.status,
-            tenant=received.tenant.user_id if received and received.tenant else None,
-            request_id=self._id_of(request),
-            **details,
-        )
-        if received is None:
-            self._platform.feed.log(line)
-            return
+        received, status = request.get(_RECEIVED), None if response is None else response.status
+        at, url, method, request_id = self._platform.clock.now(), request.rel_url, request.method, self._id_of(request)
+        seconds = time.perf_counter() - received.began if received else 0.0
+        replayed = response is not None and REPLAYED in response.headers
         # Only the beginning is shown, and masking a long page would take longer than sending it.
-        body, beginning = received.body, getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
+        beginning = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
 
-        def with_bodies() -> RequestLine:
-            text = redact_body(body, self._secrets, grant=not received.operation.authenticated)
-            return replace(line, body=text, response=redact_body(beginning, self._secrets, grant=False))
+        def line() -> RequestLine:
+            details = {}
+            if received:
+                details = {
+                    "key": received.key,
+                    "content_type": received.content_type,
+                    "body": redact_body(received.body, self._secrets, grant=not received.operation.authenticated),
+                    "response": redact_body(beginning, self._secrets, grant=False),
+                    "replayed": replayed,
+                    "faults": received.hit.effects,
+                    "milliseconds": round(seconds * 1000, 3),
+                }
+            return RequestLine(
+                at=at,
+                operation=received.operation.name if received else None,
+                method=method,
+                path=redact_query(url.raw_path_qs, self._secrets),
+                status=status,
+                tenant=received.tenant.user_id if received and received.tenant else None,
+                request_id=request_id,
+                **details,
+            )
 
-        self._platform.feed.log(line, with_bodies, len(body))
+        self._platform.feed.log(line, len(received.body) if received else 0)
 
     @web.middleware
     async def respond_always(self, request: web.Request, handler: Route) -> web.StreamResponse:

@@ -56,7 +56,8 @@ class Buyer:
         """
         name = _name_in(code)
         self._platform.run_due()
-        record = self._platform.store.get(_records.ORDERS, name)
+        with self._platform.store.transaction():
+            record = self._platform.store.get(_records.ORDERS, name)
         if record is not None:
             return record.order
         seller = self._platform.find_tenant(self.tenant)

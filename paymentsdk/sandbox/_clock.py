@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from random import Random
 from uuid import UUID
 
@@ -196,8 +197,7 @@ class Ids:
 
     def sortable(self, prefix: str, now: datetime) -> str:
         """Return *prefix* (``ORD``, ``PAY``, ``REF``) and 26 characters that sort by time."""
-        time, chance = int(now.timestamp() * 1000), self._random.getrandbits(5 * _CHANCE_LENGTH)
-        return prefix + _base32(time, _TIME_LENGTH) + _base32(chance, _CHANCE_LENGTH)
+        return prefix + _written(now) + _base32(self._random.getrandbits(5 * _CHANCE_LENGTH), _CHANCE_LENGTH)
 
     def number(self, digits: int = 10) -> int:
         """Return a number of *digits* digits."""
@@ -210,6 +210,11 @@ class Ids:
     def uuid(self) -> str:
         """Return a random UUID."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
+
+
+@lru_cache(4)
+def _written(moment: datetime) -> str:
+    return _base32(int(moment.timestamp() * 1000), _TIME_LENGTH)
 
 
 def _base32(number: int, length: int) -> str:

@@ -20,31 +20,12 @@ from msgspec.structs import fields
 from paymentsdk.sandbox._clock import SeededRandom
 
 Effect: TypeAlias = Literal[
-    "fail_before_commit",
-    "lose_response_after_commit",
-    "delay_before_commit",
-    "delay_after_commit",
-    "refuse",
-    "rate_limit",
-    "reset",
-    "hang",
-    "truncate",
-    "malformed",
-    "wrong_content_type",
-    "drip",
-    "html",
-    "page_drift",
-    "row_inserted",
-    "row_deleted",
-    "row_changed",
-    "lost",
-    "duplicated",
-    "delayed",
-    "reordered",
-    "wrong_signature",
-    "stale_timestamp",
-    "truncated",
-]
+    # Before the commit, after it, on the rows of a search, and on a notification.
+    "fail_before_commit", "delay_before_commit", "refuse", "rate_limit", "reset", "hang",
+    "lose_response_after_commit", "delay_after_commit", "truncate", "malformed", "wrong_content_type", "drip", "html",
+    "page_drift", "row_inserted", "row_deleted", "row_changed",
+    "lost", "duplicated", "delayed", "reordered", "wrong_signature", "stale_timestamp", "truncated",
+]  # fmt: skip
 #: The names of attempts to deliver a notification begin with this; the topic follows.
 NOTIFICATIONS = "notifications."
 _DELIVERY = f"{NOTIFICATIONS}*"

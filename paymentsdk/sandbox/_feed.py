@@ -88,19 +88,19 @@ class Feed:
         """The last requests, oldest first."""
         return [_shortened(line()) for line in list(self._lines)]
 
-    def log(self, line: RequestLine, with_bodies: Callable[[], RequestLine] | None = None, size: int = 0) -> None:
+    def log(self, line: Callable[[], RequestLine], size: int = 0) -> None:
         """Store *line*, and send it to all watchers.
 
         Args:
-            line: The request, without its bodies.
-            with_bodies: Returns the request with its whole bodies. It is called only when somebody looks, since masking
-                takes time.
+            line: Returns the request with its whole bodies. It is called only when somebody looks, since masking takes
+                time.
             size: The bytes in the body of the request. A large body is shortened now.
         """
-        if with_bodies and (size > LONGEST_BODY or self._watchers):
-            line, with_bodies = _shortened(with_bodies()), None
-        self._lines.append(with_bodies or partial(_shortened, line))
-        self.publish(Event(kind="requests", tenant=line.tenant, document=line))
+        if size > LONGEST_BODY or self._watchers:
+            request = _shortened(line())
+            self.publish(Event(kind="requests", tenant=request.tenant, document=request))
+            line = partial(_shortened, request)
+        self._lines.append(line)
 
     def publish(self, event: Event | None) -> None:
         """Send *event* to all watchers; `None` ends their queues."""

@@ -305,7 +305,7 @@ class MagicValue(Struct, frozen=True):
 def requested_error(operation: Operation[T, object], text: object, *, later: bool = False) -> Rejected | None:
     """Return the rejection that the magic value *text* asks for; `None` if it asks for no documented code."""
     match = _DEMAND.match(text) if isinstance(text, str) else None
-    prefix = _prefix(operation) if later else ""
+    prefix = _prefix(operation) if later and match else ""
     if match is None or not match["slug"].startswith(prefix):
         return None
     slug = match["slug"].removeprefix(prefix)

@@ -11,14 +11,14 @@ client may correct it and send it again with its key.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct, field, inspect
+from msgspec import UNSET, Struct, field, inspect
 
 from paymentsdk._codec.type_walk import allows_null
 from paymentsdk.resources.oauth import TokenRequest
@@ -44,6 +44,7 @@ from paymentsdk.sandbox._wire import (
 #: The header of a replayed response.
 REPLAYED = "X-Idempotency-Replayed"
 _BEARER = "bearer "
+_VISIBLE = re.compile(r"[!-~]+")
 #: How long a key is remembered (spec: Limits).
 REMEMBERED = timedelta(hours=24)
 #: Numbers keep their form. As floats, two large amounts could be equal, and as text, an amount and a string.
@@ -63,6 +64,8 @@ class ReceivedRequest(Struct, kw_only=True):
     key: str | None = None
     """The header with the idempotency key, even if the operation uses none."""
     body: bytes = b""
+    content: object = UNSET
+    """The body as JSON once it was read; never changed before the handler has it."""
     tenant: Tenant | None = None
     """The seller; `None` until it is known."""
     grant: Grant | None = None
@@ -94,13 +97,8 @@ _UNKNOWN = "the access token is not known; GET /_sandbox/tenants lists the valid
 # --- authenticate ------------------------------------------------------------------------------------------------
 
 
-def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: bool) -> Tenant:
+def authenticate(platform: Platform, received: ReceivedRequest) -> Tenant:
     """Return the seller of a request. The seller's policies apply to all later steps, also to a missing scope.
-
-    Args:
-        platform: The platform.
-        received: The request.
-        live_tokens: Whether a token that begins with `APP_USR` stands for its `TEST` twin.
 
     Raises:
         Rejected: The token is missing, unknown, revoked or expired, or lacks the scope; a token is in the query of an
@@ -120,10 +118,8 @@ def authenticate(platform: Platform, received: ReceivedRequest, *, live_tokens: 
     if "access_token" in received.query and noun_of(operation).in_header_only:
         raise Rejected(400, "bad_request", "a token in the query is not allowed", details=("access_token",))
     if token.startswith("APP_USR"):
-        if not live_tokens:
-            message = "the sandbox takes no APP_USR token"
-            raise _unauthorized(platform.policies, operation, message, "invalid_credentials")
-        token = "TEST" + token.removeprefix("APP_USR")
+        message = "the sandbox takes no APP_USR token"
+        raise _unauthorized(platform.policies, operation, message, "invalid_credentials")
     grant = None if unstorable(token) else platform.store.get(GRANTS, token)
     tenant = platform.find_tenant(grant.user_id) if grant and grant.kind == "access" else None
     if grant is None or tenant is None:
@@ -143,7 +139,7 @@ def _body(platform: Platform, received: ReceivedRequest) -> object:
     """Return the body of a request as its Struct. A request for a token may have a form, if the policy allows it."""
     operation = received.operation
     form = not operation.authenticated and platform.policies.token_body != "json"  # noqa: S105 - no password
-    return read_body(operation, received.body, received.content_type, form=form)
+    return read_body(operation, received.body, received.content_type, form=form, content=received.content)
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
@@ -158,40 +154,13 @@ def _unauthorized(policies: Policies, operation: AnyOperation, message: str, cod
 # --- the idempotency key -----------------------------------------------------------------------------------------
 
 
-class InFlight:
-    """The keys of the requests in flight, to reject requests that arrive with the same key meanwhile."""
-
-    def __init__(self) -> None:
-        self._claims: set[tuple[int, str]] = set()
-
-    @contextmanager
-    def claim(self, received: ReceivedRequest, tenant: Tenant, policies: Policies) -> Iterator[None]:
-        """Hold the key of a request while it is in flight.
-
-        Raises:
-            Rejected: Another request with this key is in flight.
-        """
-        if not (received.operation.keyed and received.key):
-            yield
-            return
-        claim = tenant.user_id, received.key
-        if claim in self._claims:
-            status = 409 if policies.concurrent_twin == "conflict" else 423
-            raise Rejected(status, "resource_locked", "another request with this key is in progress")
-        self._claims.add(claim)
-        try:
-            yield
-        finally:
-            self._claims.remove(claim)
-
-
 def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -> str | None:
     """Return the key, or ``None`` if the operation uses none. A missing or invalid key is rejected."""
     if not operation.keyed:
         return None
     if not key:
         raise Rejected(400, "empty_required_header", details=(operation.key_header,))
-    if not all("!" <= character <= "~" for character in key):
+    if not _VISIBLE.fullmatch(key):
         code, wrong = "bad_request", "has a character that is not visible ASCII"
     elif len(key) > policies.max_key_length:
         code, wrong = "invalid_idempotency_key_length", f"has more than {policies.max_key_length} characters"
@@ -205,23 +174,13 @@ def _fingerprint(received: ReceivedRequest) -> str:
     """Return a digest of operation, path and body. Spaces and the order of members in JSON do not change it."""
     request, body = [received.operation.name, sorted(received.path.items())], received.body
     try:
-        text = _WRITE([*request, body if received.operation.body is bytes else read_json(body.strip() or b"{}")])
+        if received.operation.body is not bytes:
+            received.content = read_json(body if body.strip() else b"{}")
+        text = _WRITE([*request, body if received.content is UNSET else received.content])
     except (ValueError, ArithmeticError, RecursionError):
         # No saved response can match: this body is going to be rejected.
         text = _WRITE([*request, "no JSON", body])
     return hashlib.sha256(text).hexdigest()
-
-
-def replay(context: SellerContext, key: str, sent: str) -> SavedResponse | None:
-    """Return the saved response for *key*, or ``None`` for the first request with it. *sent* is the fingerprint.
-
-    Raises:
-        Rejected: The key was used for another request.
-    """
-    saved = context.store.saved_response(context.tenant.user_id, key, after=context.now - REMEMBERED)
-    if saved is not None and saved.fingerprint != sent:
-        raise Rejected(409, "idempotency_key_already_used")
-    return saved
 
 
 # --- handle ------------------------------------------------------------------------------------------------------
@@ -245,8 +204,10 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         context = platform.context(tenant, now=until, key=key)
         now = context.now
         fingerprint = _fingerprint(received) if key else ""
-        earlier = replay(context, key, fingerprint) if key else None
-        # After the lookup of the key: a used key is reported first, even if the body is invalid.
+        earlier = platform.store.saved_response(tenant.user_id, key, after=now - REMEMBERED) if key else None
+        # Before the body is read: a used key is reported first, even if the body is invalid.
+        if earlier and earlier.fingerprint != fingerprint:
+            raise Rejected(409, "idempotency_key_already_used")
         response = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
         if key and not earlier:
             platform.store.save_response(tenant.user_id, key, response, at=now, forgotten=now - REMEMBERED)

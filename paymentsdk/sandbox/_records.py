@@ -4,7 +4,7 @@ In SQLite, a kind of document is a `Table`. Its rows have the JSON and these col
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from paymentsdk._secrets import MaskedRepr
@@ -24,6 +24,7 @@ from paymentsdk.resources.orders import Order, TypeResponse
 from paymentsdk.resources.plans import Plan
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.resources.release_reports import ReleaseReport
+from paymentsdk.sandbox._wire import encode
 
 D = TypeVar("D", bound=Struct)
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">=", "holds"]
@@ -45,8 +46,9 @@ class Table(Generic[D]):
         columns: The columns for searches, taken from the document.
         dates: The columns that searches sort by and bound. Searches do not find a document whose dates are None; either
             all of its dates are None or none is.
+        unindexed: The columns that no search uses alone. An index makes every write slower.
         rebase_links: Returns the document with links to the given address.
-        cached: Whether documents are kept decoded. It pays off if each request reads them and few requests change them.
+        cached: Whether documents are kept decoded, since many requests read them. Nothing changes them in place.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Table(Generic[D]):
         key: Callable[[D], str],
         columns: Mapping[str, Callable[[D], object]] | None = None,
         dates: Sequence[str] = (),
+        unindexed: Collection[str] = (),
         rebase_links: Callable[[D, str], D] | None = None,
         cached: bool = False,
     ) -> None:
@@ -67,7 +70,6 @@ class Table(Generic[D]):
         self.key = key
         self.columns: Mapping[str, Callable[[D], object]] = columns or {}
         self.dates = dates
-        self._form = form
         names = ("tenant", "key", *self.columns, "document")
         changes = ", ".join(f"{column} = excluded.{column}" for column in names[2:])
         # The names in these statements are this module's own. Every value is bound.
@@ -80,7 +82,7 @@ class Table(Generic[D]):
             f"CREATE TABLE IF NOT EXISTS {name} ({fields}, UNIQUE (key, tenant));"
             f"CREATE INDEX IF NOT EXISTS {name}_tenant ON {name} (tenant, seq);"
         )
-        for column in self.columns:
+        for column in (name for name in self.columns if name not in unindexed):
             # An index that contains the sort order finds a page without scanning or sorting all documents. With all
             # dates, it covers a search by them.
             order = ["seq", *(date for date in dates if date != column)] if column in dates else [*dates[:1], "seq"]
@@ -91,7 +93,7 @@ class Table(Generic[D]):
     @cached_property
     def decode(self) -> Callable[[bytes], D]:
         """The function that reads a document. It is made at first use: making one takes a millisecond."""
-        return msgspec.json.Decoder(self._form).decode
+        return msgspec.json.Decoder(self.form).decode
 
     def values(self, document: D) -> list[object]:
         """Return the columns of *document* in the form that SQLite stores."""
@@ -235,7 +237,7 @@ class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
     __secrets__: ClassVar[frozenset[str]] = frozenset({"secret", "access_token"})
 
 
-class OrderRecord(Struct, frozen=True, kw_only=True):
+class OrderRecord(Struct, frozen=True, kw_only=True, dict=True):
     """An order, its expiry, and the idempotency key of the refund that is processing."""
 
     order: Order
@@ -244,6 +246,11 @@ class OrderRecord(Struct, frozen=True, kw_only=True):
     """When it expires if it is not paid or canceled."""
     refund_key: str | None = None
     """The key of the refund that is processing."""
+
+    @cached_property
+    def body(self) -> Raw:
+        """The order as the body of a response. Clients poll orders, and most polls find no change."""
+        return Raw(encode(self.order, decimal_strings=True))
 
 
 class MerchantOrderRecord(Struct, frozen=True, kw_only=True):
@@ -361,15 +368,6 @@ def _rebased_order(record: OrderRecord, base_url: str) -> OrderRecord:
     return replace(record, order=replace(record.order, type_response=TypeResponse(qr_data=link)))
 
 
-def _rebased_preference(preference: Preference, base_url: str) -> Preference:
-    link = preference_link(base_url, preference.id)
-    return replace(preference, init_point=link, sandbox_init_point=link)
-
-
-def _rebased_plan(plan: Plan, base_url: str) -> Plan:
-    return replace(plan, init_point=plan_link(base_url, plan.id))
-
-
 TENANTS = Table(
     "tenants", Tenant, key=lambda t: str(t.user_id), columns={"client_id": lambda t: t.client_id}, cached=True
 )
@@ -384,11 +382,24 @@ ORDERS = Table(
         "external_pos_id": lambda r: r.order.config and r.order.config.qr and r.order.config.qr.external_pos_id,
         "mode": lambda r: r.order.config and r.order.config.qr and r.order.config.qr.mode,
     },
+    unindexed={"status", "mode"},
     rebase_links=_rebased_order,
+    cached=True,
 )
-PREFERENCES = Table("preferences", Preference, key=lambda p: p.id, rebase_links=_rebased_preference)
+PREFERENCES = Table(
+    "preferences",
+    Preference,
+    key=lambda p: p.id,
+    rebase_links=lambda p, url: replace(
+        p, **dict.fromkeys(("init_point", "sandbox_init_point"), preference_link(url, p.id))
+    ),
+)
 PLANS = Table(
-    "plans", Plan, key=lambda plan: plan.id, columns={"status": lambda plan: plan.status}, rebase_links=_rebased_plan
+    "plans",
+    Plan,
+    key=lambda plan: plan.id,
+    columns={"status": lambda plan: plan.status},
+    rebase_links=lambda plan, url: replace(plan, init_point=plan_link(url, plan.id)),
 )
 SUBSCRIPTIONS = Table(
     "subscriptions",

@@ -73,7 +73,6 @@ class Sandbox(Platform):
             ahead.
         frozen: Freeze the clock at the current moment.
         public: Allow a host that other machines can reach. They can do everything: the sandbox has no access control.
-        live_tokens: Accept ``APP_USR`` tokens as if they began with ``TEST``.
         public_url: The address of the sandbox for buyers, behind a tunnel or, with a ``host`` such as 0.0.0.0, on
             other machines. Links and QR codes lead there, and pages opened there count as the sandbox's own. By
             default, links and codes lead to ``host``, or to this machine.
@@ -119,7 +118,6 @@ class Sandbox(Platform):
         frozen_at: datetime | None = None,
         frozen: bool = False,
         public: bool = False,
-        live_tokens: bool = False,
         public_url: str | None = None,
         handlers: OwnHandlers | None = None,
         jobs: Mapping[str, Job] | None = None,
@@ -154,9 +152,7 @@ class Sandbox(Platform):
             with self.store.opening():  # A failure releases the lock on the file.
                 self.clock.freeze(frozen_at)
         with self.store.opening():
-            self._app = make_app(
-                self, live_tokens=live_tokens, allowed_hosts=names, find_token=authenticate, stubs=stubs
-            )
+            self._app = make_app(self, allowed_hosts=names, find_token=authenticate, stubs=stubs)
         self._runner: web.AppRunner | None = None
         self.buyer: Buyer = Buyer(self)
         self.webhooks.hosts = frozenset(allow_hosts)

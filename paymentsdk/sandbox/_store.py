@@ -27,7 +27,7 @@ D = TypeVar("D", bound=Struct)
 T = TypeVar("T")
 
 _TABLES = """
-CREATE TABLE ledger (seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant INTEGER, entry BLOB);
+CREATE TABLE ledger (seq INTEGER PRIMARY KEY, tenant INTEGER, entry BLOB);
 CREATE INDEX ledger_tenant ON ledger (tenant);
 CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
@@ -158,7 +158,9 @@ class Store:
         self._next_due = -math.inf
         """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
-        """Documents of cached tables, by table, key, and the seller of the lookup."""
+        """Documents of cached tables as this connection sees them, by table, key, and the seller of the lookup."""
+        self._oldest_saved: dict[int, float] = {}
+        """No response of a seller was saved before this moment, in microseconds since 1970."""
         self._own: set[str] = set()
         """The tables of `Documents` that certainly exist."""
         if path == "":  # Probably an unset variable: in memory, everything would be lost silently.
@@ -190,6 +192,7 @@ class Store:
         """Close the file. Later uses raise a ``RuntimeError`` that says so."""
         with self._lock:
             self._commit_shared()
+            self._forget()
             self._close()
             self._connection = cast("sqlite3.Connection", _Closed())
 
@@ -244,10 +247,11 @@ class Store:
 
     def _roll_back(self, undo: str, error: BaseException) -> None:
         """Undo the writes of a transaction with the statement *undo*, which is empty if there are none."""
+        if not undo:
+            return
         self._forget()
         try:
-            if undo:
-                self._connection.execute(undo)
+            self._connection.execute(undo)
         except sqlite3.OperationalError as failure:  # A full disk rolls back everything.
             if self._shared:
                 self._shared.error = error if isinstance(error, Exception) else failure
@@ -258,6 +262,7 @@ class Store:
         """Discard everything that is cached about rows."""
         self._own.clear()
         self._cache.clear()
+        self._oldest_saved.clear()
         self._next_due = -math.inf
 
     def _commit_shared(self) -> None:
@@ -302,17 +307,24 @@ class Store:
         self._after.append(callback)
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
-        """Return the document *key*; with *tenant*, only if it belongs to that seller."""
-        place = table.name, key, tenant
+        """Return the document *key*; with *tenant*, only if it belongs to that seller.
+
+        Outside a transaction, a document that is cached may still be lost: wait for `committed` before you reveal it.
+        """
         with self._lock:
-            document = self._cache.get(place)
+            document = self._cache.get((table.name, key, tenant))
             if document is None:
                 query = f"SELECT document FROM {table.name} WHERE key = ? AND tenant = ifnull(?, tenant)"
                 if rows := self._read(query, (key, tenant)):
                     document = self._decoded(table, rows[0][0])
-                    if table.cached and len(self._cache) < _MOST_CACHED:
-                        self._cache[place] = document
+                    self._cached(table, key, tenant, document)
             return cast("D | None", document)
+
+    def _cached(self, table: Table[D], key: str, tenant: int | None, document: D) -> None:
+        if table.cached:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+            self._cache[table.name, key, tenant] = document
 
     def _decoded(self, table: Table[D], stored: bytes) -> D:
         document = read_kept(stored, table.decode)
@@ -331,9 +343,11 @@ class Store:
 
     def put(self, table: Table[D], tenant: int, document: D) -> None:
         """Store *document*. It replaces an older one with the same key."""
-        self._write(table.put, (tenant, table.key(document), *table.values(document), _encode(document)))
-        if table.cached:
-            self._cache.clear()
+        key = table.key(document)
+        with self._lock:
+            self._write(table.put, (tenant, key, *table.values(document), _encode(document)))
+            self._cache.pop((table.name, key, None), None)
+            self._cached(table, key, tenant, document)
 
     def prepare(self, table: Table[D]) -> Table[D]:
         """Return *table*. A table of `Documents` is created at its first use, since it is unknown before."""
@@ -346,10 +360,10 @@ class Store:
     def remove(self, table: Table[D], key: str, tenant: int) -> bool:
         """Remove the document *key*, and return whether it existed."""
         statement = f"DELETE FROM {table.name} WHERE key = ? AND tenant = ? RETURNING key"
-        removed = self._write(statement, (key, tenant))
-        if table.cached:
-            self._cache.clear()
-        return bool(removed)
+        with self._lock:
+            self._cache.pop((table.name, key, None), None)
+            self._cache.pop((table.name, key, tenant), None)
+            return bool(self._write(statement, (key, tenant)))
 
     def find(
         self,
@@ -411,11 +425,17 @@ class Store:
 
         The seller's oldest responses are deleted if they were saved at or before *forgotten*.
         """
-        # Deleting two per insert keeps the table close to the number of remembered keys.
-        oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
-        self._write(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, as_column(forgotten)))
-        values = (tenant, key, as_column(at), *saved)
-        self._write("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", values)
+        moment, until = (at - EPOCH) // MICROSECOND, (forgotten - EPOCH) // MICROSECOND
+        with self._lock:
+            first = self._oldest_saved.get(tenant, -math.inf)
+            if first <= until:
+                # Deleting two per insert keeps the table close to the number of remembered keys.
+                oldest = "SELECT rowid FROM saved_responses WHERE tenant = ? AND at <= ? ORDER BY at LIMIT 2"
+                self._write(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, until))
+                [(left,)] = self._read("SELECT min(at) FROM saved_responses WHERE tenant = ?", (tenant,))
+                first = math.inf if left is None else left
+            self._write("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", (tenant, key, moment, *saved))
+            self._oldest_saved[tenant] = min(first, moment)
 
     def schedule(self, due: Due) -> None:
         """Schedule a job."""
@@ -484,7 +504,9 @@ class Store:
     def _write(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run a statement that writes, and return its rows. The first one begins the transaction."""
         with self._lock:
-            if self._inside and not self._undo:
+            if not self._inside:
+                self._commit_shared()
+            elif not self._undo:
                 self._connection.execute("SAVEPOINT part" if self._shared else "BEGIN IMMEDIATE")
                 self._undo = "ROLLBACK TO part" if self._shared else "ROLLBACK"
-            return self._read(statement, values)
+            return self._connection.execute(statement, values).fetchall()

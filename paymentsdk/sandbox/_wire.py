@@ -56,7 +56,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 #: A body needs one of these, or deep nesting, to contain something that `_check_plain` rejects.
-_SUSPICIOUS = re.compile(rb"\\u|[0-9]{19}")
+_ESCAPE, _LONG_NUMBER = b"\\u", re.compile(rb"[0-9]{19}")
 _AMOUNT = re.compile(r"-?[0-9]{1,18}(\.[0-9]{2})?\Z")
 #: Amounts have two decimals or none. A JSON number may arrive with one.
 _TENTH = Decimal("0.1")
@@ -72,11 +72,13 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False) -> object:
+def read_body(
+    operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False, content: object = UNSET
+) -> object:
     """Return *body* as the operation's Struct; ``None`` if the operation has no body.
 
     A body without a content type is read as JSON. With *form*, it may also be a form
-    (`application/x-www-form-urlencoded`).
+    (`application/x-www-form-urlencoded`). *content* is the JSON in *body* if the caller has read it.
 
     Raises:
         RequestInvalid: The body breaks a rule, or its content type is not JSON.
@@ -100,8 +102,8 @@ def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: 
             raise RequestInvalid("$", "Expected `object`, got no body", "object")
         body = b"{}"
     with _reading():
-        raw = read_json(body)
-        if _SUSPICIOUS.search(body) or body.count(b"{") + body.count(b"[") >= MAX_DEPTH:
+        raw = read_json(body) if content is UNSET else content
+        if _ESCAPE in body or _LONG_NUMBER.search(body) or body.count(b"{") + body.count(b"[") >= MAX_DEPTH:
             _check_plain(raw, MAX_DEPTH)
         if not operation.authenticated:
             json.loads(body, object_pairs_hook=_once_each)
@@ -338,19 +340,28 @@ def wire_form(value: object) -> object:
 
     A member that is ``None`` is left out. It is sent as null if its Struct has no default for it, or `UNSET`.
     """
-    kind: type = type(value)
-    return _writer(kind)(value)
+    return _WRITERS[type(value)](value)
 
 
-@cache
+class _Writers(dict[type, Callable[[Any], object]]):
+    """The functions that bring values into their form on the wire, by class."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], object]:
+        self[kind] = write = _writer(kind)
+        return write
+
+
+_WRITERS = _Writers()
+
+
 def _writer(kind: type) -> Callable[[Any], object]:
     """Return the function that brings values of a class into their form on the wire."""
     if issubclass(kind, Struct):
         return _struct_writer(kind)
     if issubclass(kind, dict):
-        return lambda value: {name: wire_form(member) for name, member in value.items()}
+        return lambda value: {name: _WRITERS[type(member)](member) for name, member in value.items()}
     if issubclass(kind, list | tuple):
-        return lambda value: [wire_form(item) for item in value]
+        return lambda value: [_WRITERS[type(item)](item) for item in value]
     if issubclass(kind, datetime):
         return lambda value: value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return _write_amount if issubclass(kind, Decimal) else lambda value: value
@@ -358,14 +369,17 @@ def _writer(kind: type) -> Callable[[Any], object]:
 
 def _struct_writer(kind: type[Struct]) -> Callable[[Any], object]:
     """Return a compiled writer for a Struct. Most members are None, and a loop over them would be slow."""
-    lines, scope = ["data = {}"], dict[str, object](UNSET=UNSET)
+    lines, scope = ["data = {}"], dict[str, object](UNSET=UNSET, type=type, writers=_WRITERS)
     for number, (attribute, name, always, form) in enumerate(_members(kind)):
-        if form is not None:
+        written = "member" if form is None else f"form{number}(member)"
+        if form is wire_form:
+            written = "writers[type(member)](member)"
+        elif form is not None:
             scope[f"form{number}"] = form
         lines += [
             f"member = value.{attribute}",
             f"if member is not UNSET{'' if always else ' and member is not None'}:",
-            f"    data[{name!r}] = " + ("member" if form is None else f"form{number}(member)"),
+            f"    data[{name!r}] = {written}",
         ]
     return compile_function("value", [*lines, "return data"], scope)
 

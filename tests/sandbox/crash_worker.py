@@ -30,7 +30,7 @@ def ask(platform: Platform, operation, key: str, body: bytes = b"", **path: str)
     token = platform.default_tenant().access_token
     received = ReceivedRequest(operation=operation, path=path, authorization=f"Bearer {token}", key=key, body=body)
     platform.run_due()
-    tenant = authenticate(platform, received, live_tokens=False)
+    tenant = authenticate(platform, received)
     reply = execute(platform, received, tenant)
     asyncio.run(platform.store.committed())
     return json.loads(reply.body)

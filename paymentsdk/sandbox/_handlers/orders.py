@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from paymentsdk import money
@@ -105,9 +106,9 @@ def _check_body(context: SellerContext, body: OrderRequest) -> None:
         raise Rejected(404, "pos_not_found", details=("config.qr.external_pos_id",))
 
 
-def get(context: SellerContext, request: ParsedRequest[None]) -> Order:
+def get(context: SellerContext, request: ParsedRequest[None]) -> Raw:
     """Return an order."""
-    return _asked(context, request.path, orders.GET).order
+    return _asked(context, request.path, orders.GET).body
 
 
 def _asked(context: SellerContext, path: Mapping[str, str], operation: Operation[B, object]) -> OrderRecord:
