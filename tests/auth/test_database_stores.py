@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -54,6 +55,28 @@ async def test_processes_refresh_once(address: str, tmp_path: Path) -> None:
     assert ["access-2"] * 5 == got
     assert ["refresh-1"] == (tmp_path / "asked").read_text().split()
     assert pair(2) == await store_at(address).load()
+
+
+async def test_a_death_costs_one_attempt(address: str, tmp_path: Path) -> None:
+    """Killed before the platform heard of it, a refresh is made by the next process, which waits for no lease."""
+    got, codes = await refreshed(address, tmp_path, ("before",))
+    assert ([], [-signal.SIGKILL]) == (got, codes)
+
+    got = [await asyncio.to_thread(start(address, tmp_path).communicate) for _ in range(3)]
+
+    assert ["access-2"] * 3 == [out for out, _ in got]
+    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
+
+
+async def test_a_death_at_the_worst_moment_is_said(address: str, tmp_path: Path) -> None:
+    """Killed after the platform has issued a pair that nobody saved: one more attempt, and a person is needed."""
+    await refreshed(address, tmp_path, ("after",))
+
+    process = start(address, tmp_path)
+    out, _ = await asyncio.to_thread(process.communicate)
+
+    assert "must authorize again" == out
+    assert ["refresh-1"] * 2 == (tmp_path / "asked").read_text().split()
 
 
 async def test_sellers_are_apart(address: str) -> None:

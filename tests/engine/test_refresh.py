@@ -202,6 +202,39 @@ async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer,
     assert ([], 1) == (issuer.refreshes, len(issuer.used))
 
 
+def test_a_refresh_of_a_closed_loop_is_not_joined(issuer) -> None:
+    """When it is thrown away at last, whoever comes next still joins the new one: a refresh token is good for one."""
+    auth, requests = RefreshingToken(issuer.pair(expires_at=0.0)), list[str]()
+
+    async def exchange(refresh_token: str) -> TokenPair:
+        requests.append(refresh_token)
+        await asyncio.sleep(0.01)
+        return issuer.pair(2)
+
+    async def begin() -> asyncio.Task[str | None]:
+        waiting = asyncio.create_task(auth.renew(None, exchange, START))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return waiting
+
+    async def begin_anew() -> None:
+        first = await begin()
+        thrown_away.close()
+        await asyncio.gather(first, auth.renew(None, exchange, START))
+
+    gone = asyncio.new_event_loop()
+    waiting = gone.run_until_complete(begin())
+    gone.close()
+    flight = auth._flight
+    thrown_away = flight.get_coro()  # As the garbage collector does.
+    asyncio.run(begin_anew())
+    waiting.get_coro().close()
+
+    assert ["TG-refresh-1"] * 2 == requests
+    for task in (waiting, flight):
+        task._log_destroy_pending = False
+
+
 def test_one_loop_for_one_refreshing_token(issuer) -> None:
     """Two loops would renew twice, and the second would find the grant spent: it is told before it asks."""
     auth = RefreshingToken(issuer.pair(expires_at=0.0))
