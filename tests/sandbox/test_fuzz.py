@@ -163,3 +163,17 @@ def test_a_hostile_id_gets_a_rejection(served, text, raw):
     for path in ("/v1/orders/{}", "/preapproval_plan/{}", "/checkout/{}", "/qr/{}", "/_sandbox/faults/{}"):
         status, answer, _ = ask(served, "GET", path.format(name))
         assert status < 500, answer
+
+
+headers = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=200)
+
+
+@FUZZED
+@given(key=headers, token=headers)
+def test_a_hostile_header_gets_a_rejection(served, key, token):
+    """Neither a key nor a token makes the sandbox fail."""
+    body = msgspec.json.encode(OPERATIONS["orders.create"].example)
+    for sent in ({"X-Idempotency-Key": key}, {"Authorization": f"Bearer {token}", "X-Idempotency-Key": "k"}):
+        status, answer, _ = ask(served, "POST", "/v1/orders", body, headers=sent)
+        assert status < 500, answer
+        assert [] == leaks(answer)
