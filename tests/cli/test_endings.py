@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -68,14 +67,3 @@ def test_an_interrupted_walk_says_where_to_go_on(sandbox):
         assert 130 == process.wait(timeout=50)
     assert 1 == output.count(b"t-")
     assert b"paymentsdk: interrupted; continue with --start 1/3\r\n" in output
-
-
-def test_an_interrupted_walk_prints_the_table_that_it_has(sandbox):
-    """Rows that are in no column yet are not lost."""
-    with in_terminal(sandbox, *SEARCH, "--columns", "external_reference") as (process, terminal):
-        while not sandbox.faults.list()[0].hits:  # It waits for the second page.
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        output = read(terminal)
-
-    assert output.index(b"t-") < output.index(b"continue with --start 1/3")

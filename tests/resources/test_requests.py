@@ -24,12 +24,8 @@ from paymentsdk.resources.orders import (
     DiscountRequest,
     DiscountsRequest,
     ItemRequest,
-    OrderConfigRequest,
     OrderRequest,
     PaymentRequest,
-    QRConfigRequest,
-    QRMode,
-    QRModeName,
     TransactionsRequest,
 )
 from paymentsdk.resources.preferences import (
@@ -134,19 +130,6 @@ def test_an_invalid_day_is_rejected(day: object) -> None:
         CustomerRequest(date_registered=day)
 
     assert "$.date_registered" == rejected.value.path
-
-
-@pytest.mark.parametrize("day", ["2026-01-31", "2026-01-31T09:30:00.000-03:00"])
-def test_a_response_may_repeat_a_day_as_it_was_sent(day: str) -> None:
-    """Whichever of the two forms it has, it breaks no contract: not even `strict` calls the write unknown for it."""
-    for name, places in DAYS.items():
-        response = {**copy.deepcopy(json.loads(WHOLE[name])), "id": "77-abc"}
-        for place in places:
-            put(response, place, day)
-
-        _, anomalies = OPERATIONS[name].decode(json.dumps(response).encode())
-
-        assert () == anomalies
 
 
 @pytest.mark.control(
@@ -295,14 +278,6 @@ EXACT: list[tuple[str, Callable[[], object], bytes]] = [
 def test_only_what_was_set_goes_out(name: str, make: Callable[[], object], encoded: bytes) -> None:
     """Members that were not set are not sent; amounts have two decimals or none, and moments an offset."""
     assert encoded == OPERATIONS[name].encoder.encode(make())
-
-
-@pytest.mark.parametrize("mode", [QRMode.HYBRID, "hybrid"])
-def test_a_mode_is_its_text_or_its_constant(mode: QRModeName) -> None:
-    """Both go out alike."""
-    config = OrderConfigRequest(qr=QRConfigRequest(mode=mode))
-
-    assert b'"config":{"qr":{"mode":"hybrid"}}' in OPERATIONS["orders.create"].encoder.encode(order(config=config))
 
 
 def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:

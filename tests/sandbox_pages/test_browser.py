@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import pytest
 
 from paymentsdk.sandbox import FaultRule
@@ -42,20 +40,6 @@ async def test_a_rejected_payment_is_told(tab, sandbox, shop) -> None:
 
     await tab.until("document.querySelector('#news').textContent === 'ticket-1: the payment was rejected'")
     assert 1 == await tab.run("document.querySelectorAll('.card').length")
-
-
-async def test_a_part_that_was_refunded_is_called_so(tab, sandbox, shop) -> None:
-    """Whatever the order itself says of it, which is a policy; once the rest is refunded as well, it is refunded."""
-    sandbox.change_policies({"partial_refund_status": "processed", "partial_refund_detail": "accredited"})
-    order = sandbox.buyer.pay(await shop.order())
-    await open_dashboard(tab, sandbox)
-
-    await shop.client.orders.refund(order.id, payment_id=order.payment.id, amount=Decimal("20.00"))
-    await tab.until("document.querySelector('#news').textContent === 'ticket-1: Partly refunded'")
-    await shop.client.orders.refund(order.id)
-    await tab.until("document.querySelector('#news').textContent === 'ticket-1: Refunded'")
-
-    assert "Refunded" == await text_of(tab, "#settled-rows .state")
 
 
 async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:

@@ -75,22 +75,3 @@ async def test_the_clock_of_the_chosen_seller_is_moved_alone(tab, sandbox, secon
     await tab.until(f"document.querySelector('#clock').textContent === '{sandbox.now(second_seller):%H:%M:%S}'")
     await choose(tab, "#seller", "")
     await tab.until(f"document.querySelector('#clock').textContent === '{sandbox.clock.now():%H:%M:%S}'")
-
-
-async def test_merchant_orders_and_the_ledger_follow_what_happens(tab, sandbox, shop) -> None:
-    """A payment is a merchant order and a line; money that goes back has its sign."""
-    await open_dashboard(tab, sandbox)
-    order = sandbox.buyer.pay(await shop.order("1250.00", external_reference="table-4"))
-
-    await tab.until("document.querySelector('#merchant-orders-rows').textContent.includes('Paid')")
-    await tab.until("document.querySelectorAll('#ledger-rows li').length === 2")
-    row = await text_of(tab, "#merchant-orders-rows li")
-    assert "table-4" in row
-    assert order.id in row
-    assert "ARS\N{NO-BREAK SPACE}1,250.00" in row
-
-    await shop.client.orders.refund(order.id)
-
-    await tab.until("document.querySelector('#ledger-rows li').textContent.startsWith('Refund')")
-    assert "ARS\N{NO-BREAK SPACE}-1,250.00" in await text_of(tab, "#ledger-rows li")
-    await tab.until("document.querySelector('#merchant-orders-rows').textContent.includes('Refunded')")
