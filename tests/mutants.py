@@ -62,7 +62,7 @@ TESTS = {
     ],
     "paymentsdk/sandbox": ["sandbox", "sandbox_openapi"],
     "paymentsdk/transports": ["transports"],
-    "paymentsdk/reconcile": ["reconcile"],
+    "paymentsdk/reconcile": ["reconcile", "internal"],
     "paymentsdk/cli": ["cli"],
 }
 #: The time limit of a test: this multiple of its time without a mutant, plus these seconds.

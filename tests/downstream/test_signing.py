@@ -18,14 +18,11 @@ from paymentsdk import (
     NotSent,
     RequestInvalid,
     Response,
-    RetryPolicy,
 )
 from paymentsdk.errors import APIError
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 GIFT = VoucherRequest(amount=Decimal("20.00"), reference="gift-1")
-#: What is told twice or not at all is seen at once.
-AT_ONCE = RetryPolicy(base_delay=0)
 
 
 async def test_the_signature_is_checked(sandbox):
@@ -132,10 +129,3 @@ async def test_a_signer_that_fails_or_hangs():
         with pytest.raises(asyncio.CancelledError):
             await call
     assert [] == transport.requests
-
-
-async def test_an_account_may_sign(sandbox):
-    """The credentials of an account are any auth scheme."""
-    accounts = {"shop": HmacAuth(sandbox.KEY_ID, sandbox.SECRET)}
-    async with FooClient(base_url=sandbox.base_url, accounts=accounts) as client:
-        assert GIFT.amount == (await client.account("shop").vouchers.create(GIFT)).amount

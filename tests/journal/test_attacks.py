@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -23,15 +24,11 @@ from paymentsdk import (
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
-    RefreshFailed,
-    RefreshingToken,
     Request,
     Response,
     RetryPolicy,
     SendFailed,
     Timeout,
-    TokenPair,
-    _sqlite,
 )
 from paymentsdk.events import AttemptEnded, AttemptStarted, Event
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
@@ -225,7 +222,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(world: World, monk
     """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
     commits = 0
     heard = False
-    commit = _sqlite.commit
+    commit = resolve_name("paymentsdk._sqlite.commit")
 
     def full(database: sqlite3.Connection) -> None:
         nonlocal commits
@@ -236,7 +233,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(world: World, monk
 
     async with world.connect() as client:
         await client.orders.create(order("A"), once="A")
-        monkeypatch.setattr(_sqlite, "commit", full)
+        monkeypatch.setattr("paymentsdk._sqlite.commit", full)
         names = [f"table-{number}" for number in range(30)]
         outcomes: dict[str, object] = {}
 
@@ -254,7 +251,7 @@ async def test_a_disk_that_fills_up_under_load_costs_no_order(world: World, monk
         assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
         assert unkept or any(isinstance(outcome, OutcomeUnknown) for outcome in outcomes.values())
 
-        monkeypatch.setattr(_sqlite, "commit", commit)
+        monkeypatch.setattr("paymentsdk._sqlite.commit", commit)
         await world.recovered()
         for name in names:
             await client.orders.create(order(name), once=name)
@@ -428,20 +425,6 @@ async def test_no_attempt_of_a_recovery_outlasts_its_lease(world: World) -> None
     assert [True] == [seconds >= 0 for seconds in margins]
 
 
-async def test_a_recovery_without_a_bound_holds_nothing_for_ever(world: World) -> None:
-    """A lease that outlives an attempt without an end would never end: it says so, and leaves the record to others."""
-    world.platform.lose = True
-    async with world.connect() as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.orders.create(order(), once="table-7/1")
-    async with world.connect(timeout=Timeout(total=None, attempt=None)) as client:
-        summary = await client.recover()
-    [row] = await world.rows()
-
-    assert ["table-7/1: timeout: must be bounded to send a record: its lease has to outlive it"] == [*summary.problems]
-    assert (RecordState.UNKNOWN, 0.0) == (row.state, row.lease_until)
-
-
 class ReluctantJournal(SQLiteJournal):
     """It does something before it ends when it is cancelled, such as to close a connection."""
 
@@ -491,26 +474,6 @@ async def test_a_known_name_is_never_reported_as_not_sent(world: World, lost: bo
             await client.orders.create(order(), once="table-7/2")
 
     assert [False, True] == [row.state is RecordState.NOT_SENT for row in await world.rows()]
-
-
-async def test_a_token_that_cannot_be_refreshed_says_nothing_of_a_known_name(world: World) -> None:
-    """`RefreshFailed` says that nothing was done, which would be wrong of a record that an earlier process has left."""
-    async with world.connect() as client:
-        await client.orders.create(order(), once="table-7/1")
-
-    def reject(request: Request) -> Response:
-        dated = dict(world.platform(Request("GET", URL, {}, b"", 1.0, 1.0)).headers)
-        return Response(503 if request.url.endswith("/oauth/token") else 401, dated)
-
-    auth = RefreshingToken(TokenPair(access_token=TOKEN, refresh_token="TG-refresh-0123456789"))
-    application = {"client_id": "9001", "client_secret": "secret-0123456789"}
-    async with world.connect(reject, token=None, auth=auth, **application) as client:
-        await client.orders.create(order(), once="table-7/1")
-    async with world.connect(reject, token=None, auth=auth, **application) as client:
-        with pytest.raises(RefreshFailed):
-            await client.orders.create(order(), once="table-7/2")
-
-    assert [RecordState.DONE, RecordState.NOT_SENT] == [row.state for row in await world.rows()]
 
 
 async def defer(world: World, names: list[str]) -> None:

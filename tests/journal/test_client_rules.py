@@ -6,10 +6,8 @@ import asyncio
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -17,8 +15,6 @@ import pytest
 
 from paymentsdk import (
     OPERATIONS,
-    APIError,
-    BadRequest,
     InProgress,
     JournalUnavailable,
     NotSent,
@@ -33,17 +29,13 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, derive_key
-from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.conftest import make_record
+from tests.journal.pays import PAYMENT
 from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
 
 KEY = derive_key(URL, "77", "orders.create", "table-7/1")
 REFUSED = Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
-PAYMENT = WalletPaymentRequest(
-    wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5)),
-    payer=WalletPayerRequest(token="the-payers-token", type_token="wallet"),
-)
 
 
 class Journal(SQLiteJournal):
@@ -262,19 +254,6 @@ async def test_a_second_use_of_a_purged_name_is_seen(journal, connect, platform:
     assert 1 == len(platform.posts)
 
 
-async def test_a_purged_rejection_is_told_as_one(journal, connect, platform: Platform) -> None:
-    """Its response is gone, so that it is no `APIError`; its reason still says what the platform said."""
-    platform.fail = lambda _: Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
-    async with connect(journal()) as client:
-        with pytest.raises(APIError):
-            await client.orders.create(order(), once="table-7/1")
-        await client.journal.purge(math.inf)
-        with pytest.raises(OutcomeUnknown, match="it was rejected; its response was not kept: 400 property_value no"):
-            await client.orders.create(order(), once="table-7/1")
-
-    assert 1 == len(platform.posts)
-
-
 @pytest.mark.control("paymentsdk.journal._run.JournaledCall.covers", lambda self, seconds, moment: True)
 async def test_a_lease_is_refreshed_for_a_long_call(journal, connect, platform: Platform, clock: FakeClock) -> None:
     """A call that outlasts its lease keeps the record: no other process takes it over while attempts are made."""
@@ -407,61 +386,3 @@ async def test_what_is_kept_of_the_headers_of_a_response(journal, connect, platf
 
     assert {"Date", "Content-Type", "X-Request-Id"} == set(again.headers)
     assert ("r-1", first.headers["Date"], 0) == (again.request_id, again.headers["Date"], again.attempts)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"), [({"X-Request-Id": "caf\udce9"}, 400), ({"x-request-id": 5}, 201), (None, 201)]
-)
-async def test_header_fields_that_are_no_text_lose_no_outcome(
-    journal, connect, platform: Platform, headers: Mapping[str, str] | None, status: int
-) -> None:
-    """A gateway may send bytes that are no UTF-8, and a transport of one's own anything: what came of it is kept."""
-    rejected = b'{"errors":[{"code":"property_value","message":"no"}]}'
-
-    def answer(request: Request) -> Response:
-        response = platform(request)
-        if request.method == "GET":  # It tells the time.
-            return response
-        return Response(status, headers, response.body if status == 201 else rejected)
-
-    async with connect(journal(), answer) as client:
-        for _ in range(2):
-            with nullcontext() if status == 201 else pytest.raises(BadRequest):
-                await client.orders.create(order(), once="table-7/1")
-
-    assert 1 == len(platform.posts)
-
-
-async def test_a_call_that_is_cancelled_as_its_lease_is_refreshed_sends_nothing(
-    journal, connect, platform: Platform, clock: FakeClock, until
-) -> None:
-    """The journal may take its time: a call that gave up meanwhile must not go out, and gives its turn back."""
-    store = journal()
-    renewing = asyncio.Event()
-
-    async def renew(key: str, *, owner: str, lease: float) -> Record:
-        renewing.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with connect(store, timeout=Timeout(total=None, attempt=100)) as client:
-        store.begin = late(store.begin, clock)
-        store.renew = renew
-        call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
-        await until(renewing.is_set)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-
-    assert [] == platform.posts
-
-
-def late(begin, clock: FakeClock):
-    """Have a record begun so late that its lease does not cover an attempt any more."""
-
-    async def run(*arguments: object, **more: object):
-        begun = await begin(*arguments, **more)
-        clock.advance(150)
-        return begun
-
-    return run

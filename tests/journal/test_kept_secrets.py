@@ -23,12 +23,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.resources.wallet_payments import (
-    CREATE,
-    WalletChargeRequest,
-    WalletPayerRequest,
-    WalletPaymentRequest,
-)
+from paymentsdk.resources import wallet_payments
 from paymentsdk.testing import MemoryTransport
 from tests.journal.conftest import Start, make_record
 from tests.journal.platform import ONCE, TOKEN, URL, Platform
@@ -44,11 +39,11 @@ def seal(body: bytes) -> bytes:
     return bytes(byte ^ 0x55 for byte in body)
 
 
-def payment(token: str = SECRET) -> WalletPaymentRequest:
+def payment(token: str = SECRET) -> wallet_payments.WalletPaymentRequest:
     """A payment from a wallet."""
-    return WalletPaymentRequest(
-        wallet_payment=WalletChargeRequest(transaction_amount=Decimal(5)),
-        payer=WalletPayerRequest(token=token, type_token="wallet"),
+    return wallet_payments.WalletPaymentRequest(
+        wallet_payment=wallet_payments.WalletChargeRequest(transaction_amount=Decimal(5)),
+        payer=wallet_payments.WalletPayerRequest(token=token, type_token="wallet"),
     )
 
 
@@ -84,12 +79,12 @@ async def test_a_result_is_kept_without_the_payers_token(
     async with start() as client:
         if recovered:
             with pytest.raises(OutcomeUnknown):
-                await client.call(CREATE, payment(), once="ride-7")
+                await client.call(wallet_payments.CREATE, payment(), once="ride-7")
             await client.recover()
         else:
-            first = await client.call(CREATE, payment(), once="ride-7")
+            first = await client.call(wallet_payments.CREATE, payment(), once="ride-7")
             assert (MADE % form, ()) == (first.raw, first.anomalies)
-        again = await client.call(CREATE, payment(), once="ride-7")
+        again = await client.call(wallet_payments.CREATE, payment(), once="ride-7")
 
         assert (7, 0) == (again.value.id, again.attempts)
         assert b'"token":"***"' in again.raw
@@ -99,7 +94,9 @@ async def test_a_result_is_kept_without_the_payers_token(
         assert "the response repeats a credential; *** was kept in its place" == row.reason
 
 
-REJECTING = dataclasses.replace(CREATE, errors=(*CREATE.errors, ErrorCode(400, "bad_token", "", settles=True)))
+REJECTING = dataclasses.replace(
+    wallet_payments.CREATE, errors=(*wallet_payments.CREATE.errors, ErrorCode(400, "bad_token", "", settles=True))
+)
 REFUSED = b'{"error":"bad_token","message":"the payer %s is unknown","errors":[{"description":"%s"}]}'
 
 

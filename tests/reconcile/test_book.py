@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from threading import Event
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from paymentsdk import PaymentsClient, RequestInvalid
-from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile, walk
+from paymentsdk.reconcile import Book, BookRow, Report, reconcile
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_reconcile import found, left_behind, reconciled
@@ -108,25 +106,6 @@ async def test_what_the_book_does_not_say_is_not_compared(tmp_path: Path) -> Non
     assert ("account", "reference") == report.columns
 
 
-async def test_columns_as_data_frames_write_them(tmp_path: Path) -> None:
-    """Moments to the nanosecond; a column without any value, which has no type; strings by their number."""
-    world = World(60, grain=10**9)
-    world.plant_other_day("shop-0", "order-999", 0)
-    world.freeze()
-    columns = {
-        "account": pa.array([row["account"] for row in world.book]).dictionary_encode(),
-        "reference": pa.array([row["reference"] for row in world.book]),
-        "order_id": pa.nulls(len(world.book)),
-        "paid": pa.array([row["paid"] for row in world.book]),
-        "created": pa.array([row["created"] for row in world.book], pa.timestamp("ns", "UTC")),
-    }
-    parquet.write_table(pa.table(columns), tmp_path / "book.parquet")
-
-    report = await reconciled(world, tmp_path / "out", Book.parquet(tmp_path / "book.parquet"))
-
-    assert {Outcome.MATCH: 60} == report.counts
-
-
 WRONG = {
     "a float": (BookRow(reference="a", paid=1.5), r"book\[1\].paid: .*floats are not exact"),
     "an exponent": (BookRow(reference="a", paid="1e3"), r"book\[1\].paid: .* not '1e3'"),
@@ -157,15 +136,6 @@ async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, case: str) -> 
         await nothing_sent(Book.rows([BookRow(reference="fine", paid=Decimal("24.90")), row]), tmp_path)
 
 
-@pytest.mark.parametrize("case", WRONG)
-async def test_a_value_that_cannot_be_is_rejected_in_async_rows(tmp_path: Path, case: str) -> None:
-    """As in any other rows."""
-    row, complaint = WRONG[case]
-
-    with pytest.raises(RequestInvalid, match=complaint):
-        await nothing_sent(as_async_rows([BookRow(reference="fine", paid=Decimal("24.90")), row], tmp_path), tmp_path)
-
-
 @pytest.mark.parametrize("amount", ["1.024,90", "24.90", "1.024"])
 async def test_a_point_is_no_decimal_comma(tmp_path: Path, amount: str) -> None:
     """It may separate thousands: 1.024 would be read as one instead of a thousand."""
@@ -173,27 +143,6 @@ async def test_a_point_is_no_decimal_comma(tmp_path: Path, amount: str) -> None:
 
     with pytest.raises(RequestInvalid, match=rf"book\[1\].paid: must have a decimal comma .* not '{amount}'"):
         await nothing_sent(Book.csv(tmp_path / "book.csv", decimal_comma=True), tmp_path)
-
-
-async def test_a_run_that_is_cancelled_reads_no_further(tmp_path: Path) -> None:
-    """Ctrl-C ends a command soon, however many rows its book has: nothing goes on reading them in a thread."""
-    begun, ended = Event(), Event()
-
-    def read() -> Iterator[BookRow]:
-        try:
-            while True:
-                begun.set()
-                yield BookRow(reference="a")
-        finally:
-            ended.set()
-
-    run = asyncio.create_task(nothing_sent(Book.rows(read()), tmp_path))
-    assert await asyncio.to_thread(begun.wait, 60)
-    run.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    assert await asyncio.to_thread(ended.wait, 60)
 
 
 async def nothing_sent(book: Book, out: Path) -> Report:
@@ -239,59 +188,6 @@ async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, l
     assert f"{path}" in message
     assert place in message
     assert len(message) < len(str(path)) + 200
-
-
-async def test_a_csv_file_in_another_encoding_is_rejected(tmp_path: Path) -> None:
-    """With the row and the column. Line ends may be of any kind."""
-    path = tmp_path / "book.csv"
-    path.write_bytes(b"reference,paid\r\na,1\nb\xff,2\r\n")
-
-    with pytest.raises(RequestInvalid, match=r"book\[1\]\.reference: is not UTF-8"):
-        await nothing_sent(Book.csv(path), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("header", "names"),
-    [("reference,paid,paid", {}), ("reference,Paid,paid", {}), ("reference,amount,amount", {"paid": "amount"})],
-    ids=["same", "another-case", "another-name"],
-)
-async def test_a_column_that_comes_twice_is_rejected(tmp_path: Path, header: str, names: dict[str, str]) -> None:
-    """Nobody can say which of the two is meant; columns that are ignored may come as often as they like."""
-    path = tmp_path / "book.csv"
-    path.write_text(f"{header}\na,1,2\n", encoding="utf-8")
-
-    with pytest.raises(RequestInvalid, match=r"book.paid: comes more than once"):
-        await nothing_sent(Book.csv(path, names=names), tmp_path / "out")
-
-    path.write_text("account,reference,paid,remark,remark,paid_1\nshop-0,a,1,2,3,4\n", encoding="utf-8")
-    report = await reconciled(World(20), tmp_path / "out", Book.csv(path))
-    assert ("shop-0", "a") in found(report)
-
-
-@pytest.mark.parametrize("name", ["orders[1]", "orders*", "orders?"])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-async def test_a_book_that_is_named_like_a_pattern(tmp_path: Path, kind: str, name: str) -> None:
-    """A browser names a second download so: it is that file, and not another one."""
-    for reference, path in (("another", tmp_path / f"orders1.{kind}"), ("own", tmp_path / f"{name}.{kind}")):
-        if kind == "csv":
-            path.write_text(f"account,reference\nshop-0,{reference}\n", encoding="utf-8")
-        else:
-            parquet.write_table(pa.table({"account": ["shop-0"], "reference": [reference]}), path)
-
-    report = await reconciled(World(20), tmp_path / "out", (Book.csv if kind == "csv" else Book.parquet)(path))
-    assert {"own"} == {"own", "another"} & {reference for _, reference in found(report)}
-
-
-async def test_a_path_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
-    """DuckDB and Parquet take no other, and nobody should learn that after a walk."""
-    path = tmp_path / os.fsdecode(b"b\xff.parquet")
-    with pytest.raises(RequestInvalid, match=r"book: .*is not UTF-8"):
-        await nothing_sent(Book.parquet(path), tmp_path)
-    with pytest.raises(RequestInvalid, match=r"out: .*is not UTF-8"):
-        await nothing_sent(Book.rows([]), path)
-    async with PaymentsClient("token", base_url="https://x", transport=MemoryTransport(lambda _: 1 / 0)) as client:
-        with pytest.raises(RequestInvalid, match=r"out: .*is not UTF-8"):
-            await walk(client, created=CREATED, out=path)
 
 
 async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:

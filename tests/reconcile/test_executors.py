@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -97,37 +95,6 @@ async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor:
     assert ROWS == (await walked(tmp_path / "third", dask)).rows
 
 
-async def test_an_executor_whose_run_could_not_begin_walks_for_the_next(
-    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run ends after the cluster has been reached, and before it has said how many threads it has."""
-    dask = DaskExecutor(connecting(tmp_path), scheduler, in_flight=8)
-    with monkeypatch.context() as patch:
-        patch.setattr("distributed.Client.nthreads", cancelled)
-        with pytest.raises(asyncio.CancelledError):
-            await walked(tmp_path / "first", dask)
-
-    assert ROWS == (await walked(tmp_path / "second", dask)).rows
-
-
-async def cancelled(_: object) -> None:
-    """End as a task does that is cancelled."""
-    raise asyncio.CancelledError
-
-
-async def test_the_rate_counts_all_workers_together(tmp_path: Path, executor: Callable[..., Executor]) -> None:
-    """`RateShare` is one rate, whoever sends."""
-    rate = 100.0
-
-    await walked(tmp_path / "out", executor(rate=rate))
-
-    driver = str(os.getpid())
-    lines = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
-    times = sorted(float(at) for pid, at in lines if pid != driver)
-    assert len(times) > 10
-    assert (len(times) - 1) / (times[-1] - times[0]) < rate * 1.2
-
-
 async def test_a_reconciliation_on_workers(tmp_path: Path, executor: Callable[..., Executor]) -> None:
     """The book is compared by the driver."""
     whole = world()
@@ -139,39 +106,6 @@ async def test_a_reconciliation_on_workers(tmp_path: Path, executor: Callable[..
         )
 
     assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
-
-
-async def test_too_many_deaths_end_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask gives a job up by an error of its own; the caller need not know it."""
-    distributed = pytest.importorskip("distributed")
-
-    class Cluster:
-        """A cluster whose workers die with every job."""
-
-        def __init__(self, *_: object, **options: object) -> None: ...
-
-        def __await__(self) -> Iterator[None]:
-            return asyncio.sleep(0).__await__()
-
-        async def nthreads(self) -> dict[str, int]:
-            return {"worker": 1}
-
-        async def run(self, *_: object, **options: object) -> None: ...
-
-        async def close(self) -> None: ...
-
-        def submit(self, *_: object, **options: object) -> asyncio.Future[None]:
-            future = Future()
-            future.set_exception(distributed.KilledWorker("job", SimpleNamespace(address="tcp://w:1"), 3))
-            return future
-
-    class Future(asyncio.Future):
-        def release(self) -> None: ...
-
-    monkeypatch.setattr(distributed, "Client", Cluster)
-
-    with pytest.raises(ChildProcessError, match="tcp://w:1"):
-        await walked(tmp_path / "out", DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1"))
 
 
 async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path, scheduler: str) -> None:

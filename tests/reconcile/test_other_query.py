@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from paymentsdk import NotWhole, Request, Response
-from paymentsdk.reconcile import Book, BookRow, Outcome, Report, reconcile, walk
+from paymentsdk.reconcile import walk
 from tests.reconcile.platform import NOW, Platform, moment_of
 from tests.reconcile.served import Served, client_of, written
 
@@ -85,17 +85,6 @@ class Cache:
         return self.response
 
 
-def book() -> Book:
-    """A book that has each of these orders."""
-    rows = [
-        BookRow(
-            reference=f"order-{i + 1}", paid="24.90", currency="EUR", created=moment_of(BEGIN + i * HOUR + 1_234_567)
-        )
-        for i in range(ROWS)
-    ]
-    return Book.rows(rows)
-
-
 async def taken_as_they_are(handler: Answer) -> set[object]:
     """The rows of every six hours, as an uncertified search has them."""
     six = timedelta(hours=6)
@@ -104,12 +93,6 @@ async def taken_as_they_are(handler: Answer) -> set[object]:
         starts = [CREATED[0] + max(i, 0) * six for i in range(-PROOF, 8)]
         windows = [search(date_created_from=start, date_created_to=start + six) for start in starts]
         return {row.id for window in windows for row in await window.collect()}
-
-
-async def reconciled(handler: Answer, out: Path) -> Report:
-    """Hold the book against what *handler* shows."""
-    async with client_of(handler) as client:
-        return await reconcile(book(), client, created=CREATED, out=out, max_window=14)
 
 
 @pytest.mark.parametrize("broken", [MixedUp, Cache], ids=["replica", "cache"])
@@ -127,15 +110,6 @@ async def test_a_page_of_another_query_is_asked_for_again(tmp_path: Path, broken
     assert ROWS > len(await taken_as_they_are(broken(hourly())))
 
 
-async def test_a_reconciliation_over_a_mixed_up_replica_misses_nothing(tmp_path: Path) -> None:
-    """Every order of the book is compared."""
-    report = await reconciled(MixedUp(hourly()), tmp_path)
-
-    assert {Outcome.MATCH: ROWS} == dict(report.counts)
-    assert report.is_same
-    assert ROWS == report.rows
-
-
 @pytest.mark.parametrize(
     "broken",
     [lambda served: MixedUp(served, every=1), lambda served: Cache(served, for_ever=True)],
@@ -151,25 +125,3 @@ async def test_a_platform_that_answers_other_queries_alone_is_not_whole(tmp_path
 
     assert CREATED[0] <= caught.value.window[0] < caught.value.window[1] <= CREATED[1]
     assert 200 > handler.calls
-
-
-@pytest.mark.parametrize(("hours", "is_whole"), [(13, True), (16, False)])
-async def test_a_date_without_a_zone_may_be_of_any(tmp_path: Path, hours: int, is_whole: bool) -> None:
-    """It is read as UTC: up to 14 hours off, it contradicts no query."""
-    platform = Platform(1, page=100)
-    for hour in range(ROWS):
-        platform.add(BEGIN + hour * HOUR + 1_234_567)
-    local = f"{moment_of(BEGIN + 20 * HOUR) + timedelta(hours=hours):%Y-%m-%dT%X}"
-
-    def spoil(rows: list[dict]) -> None:
-        for row in rows:
-            if row["id"] == 20:
-                row["date_created"] = local
-
-    async with client_of(Served(platform, spoil)) as client:
-        created = (CREATED[0], moment_of(BEGIN + 20 * HOUR))
-        if is_whole:
-            assert 19 == (await walk(client, created=created, out=tmp_path)).rows
-        else:
-            with pytest.raises(NotWhole, match="of another date"):
-                await walk(client, created=created, out=tmp_path)

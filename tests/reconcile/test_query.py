@@ -117,12 +117,6 @@ async def test_an_error_shows_no_login(tmp_path: Path, dsn: str, place: str) -> 
     assert SECRET not in repr(vars(book))
 
 
-def test_an_invalid_address_is_rejected() -> None:
-    """It is rejected at once."""
-    with pytest.raises(RequestInvalid, match="dsn: must be postgresql://user:password@host"):
-        Book.query("mysql://localhost", "SELECT 1")
-
-
 async def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says which extra brings it."""
     monkeypatch.setitem(sys.modules, "paymentsdk._psycopg", None)

@@ -16,7 +16,6 @@ from paymentsdk.reconcile import Book, Outcome, Report, reconcile
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import BEGIN, CREATED, World
 from tests.reconcile.platform import DAY
-from tests.reconcile.test_parts import replace_in_sql
 from tests.reconcile.test_reconcile import client_of, found, reconciled
 
 
@@ -35,8 +34,15 @@ async def rejecting(world: World, out: Path, status: int, *parts: str, body: byt
 # --- a look-up that is rejected ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 400, 403, 404, 405, 500])
-@pytest.mark.parametrize("part", ["external_reference=order-300", "/v1/orders/ORD-none-order-300"])
+@pytest.mark.parametrize(
+    ("part", "status"),
+    [
+        ("external_reference=order-300", 400),
+        ("external_reference=order-300", 500),
+        ("/v1/orders/ORD-none-order-300", 403),
+        ("/v1/orders/ORD-none-order-300", 404),
+    ],
+)
 async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path, part: str, status: int) -> None:
     """That row could not be read, and says why. The next run asks for it again."""
     world = World(60, sellers=1, grain=10**9)
@@ -56,38 +62,11 @@ async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path
     assert missing == found(await reconciled(world, tmp_path))
 
 
-async def test_an_order_whose_reference_shows_it_needs_no_id(tmp_path: Path) -> None:
-    """Its id is refused, and a payment of its reference agrees with it."""
-    world = World(0)
-    world.plant_other_date("shop-0", "A-1", BEGIN + 9)
-    world.book[-1]["order_id"] = "ORD-1"
-    world.freeze()
-
-    assert {} == found(await rejecting(world, tmp_path, 403, "/v1/orders/"))
-
-
-async def test_a_search_takes_its_limit_again_after_a_reference_was_rejected(tmp_path: Path) -> None:
-    """A platform may take no number as large as the limit; a rejection of one reference does not say so."""
-    world, limits = World(0), []
-    for i in range(3):
-        world.plant_absent("shop-0", f"order-{i}", BEGIN + 9)
-    world.freeze()
-
-    async def platform(request: Request) -> Response:
-        if "external_reference=order-0" in request.url:
-            return Response(400, {}, b"{}")
-        limits.append("limit=" in request.url)
-        return await world(request)
-
-    async with client_of(world, transport=MemoryTransport(platform)) as client:
-        await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
-
-    assert all(limits)
-
-
-@pytest.mark.parametrize("name", ["reference", "order_id"])
-@pytest.mark.parametrize("value", ["A\0 1", "x" * 8_001, "é" * 1_334], ids=["null", "long", "long in a URL"])
-@pytest.mark.parametrize("form", ["rows", "csv"])
+@pytest.mark.parametrize(
+    ("name", "value", "form"),
+    [("reference", "A\0 1", "rows"), ("order_id", "x" * 8_001, "csv"), ("reference", "é" * 1_334, "rows")],
+    ids=["null", "long", "long in a URL"],
+)
 async def test_what_no_url_takes_is_rejected_as_the_book_is_read(
     tmp_path: Path, name: str, value: str, form: str
 ) -> None:
@@ -107,17 +86,6 @@ async def test_what_no_url_takes_is_rejected_as_the_book_is_read(
     assert 0 == world.calls
 
 
-@pytest.mark.parametrize("reference", ["x" * 300, "é" * 300, "😀" * 300, "a\nb", 'a"b;c', "y" * 8_000])
-async def test_what_a_url_takes_is_asked_for(tmp_path: Path, reference: str) -> None:
-    """Accents, emoji and control characters are escaped in it."""
-    world = World(0)
-    world.plant_other_date("shop-0", reference, BEGIN + 9)
-    world.plant_absent("shop-0", f"{reference[:200]}-absent", BEGIN + 9)
-    world.freeze()
-
-    assert [Outcome.NOT_PAID_OR_MISSING] == [*found(await reconciled(world, tmp_path)).values()]
-
-
 # --- what the book has twice ------------------------------------------------------------------------------------------
 
 
@@ -126,8 +94,7 @@ def twice(world: World, **more: object) -> None:
     world.book.append({**world.book[-1], **more})
 
 
-@pytest.mark.parametrize("has_id", [False, True])
-@pytest.mark.parametrize("place", ["walked", "another day", "by id alone"])
+@pytest.mark.parametrize(("place", "has_id"), [("walked", False), ("another day", True), ("by id alone", True)])
 async def test_an_order_that_the_book_has_twice_is_named(tmp_path: Path, place: str, *, has_id: bool) -> None:
     """Its money is counted once, and the row names the other line."""
     world = World(9, sellers=1, grain=10**9)
@@ -149,20 +116,6 @@ async def test_an_order_that_the_book_has_twice_is_named(tmp_path: Path, place: 
         difference.reason in {f"book[{i}] is about the same order" for i in (9, 10)},
     )
     assert not report.is_same
-
-
-async def test_a_line_of_three_names_one_that_has_the_order(tmp_path: Path) -> None:
-    """Two of them are too many."""
-    world = World(0)
-    world.plant_match("shop-0", "A-1", BEGIN + DAY)
-    twice(world)
-    twice(world)
-    world.freeze()
-
-    report = await reconciled(world, tmp_path)
-
-    assert {Outcome.MATCH: 1, Outcome.TWICE_IN_BOOK: 2} == report.counts
-    assert 1 == len({difference.reason for difference in report.differences()})
 
 
 @pytest.mark.parametrize(
@@ -189,16 +142,6 @@ async def test_a_line_that_differs_is_about_another_order(tmp_path: Path, line: 
     report = await reconciled(world, tmp_path)
 
     assert {Outcome.MATCH: 1, outcome: 1} == report.counts
-
-
-async def test_lines_of_an_order_that_does_not_exist_are_both_missing(tmp_path: Path) -> None:
-    """Neither has it."""
-    world = World(0)
-    world.plant_missing("shop-0", "A-1", BEGIN + DAY)
-    twice(world)
-    world.freeze()
-
-    assert {Outcome.MISSING: 2} == (await reconciled(world, tmp_path)).counts
 
 
 async def test_as_many_orders_as_lines_are_no_mistake(tmp_path: Path) -> None:
@@ -231,9 +174,16 @@ async def amended(world: World, out: Path, amend: Callable[[dict], object]) -> R
         return await reconcile(Book.rows(world.book), client, created=CREATED, out=out)
 
 
-@pytest.mark.parametrize("is_walked", [True, False])
-@pytest.mark.parametrize("name", ["total", "paid", "refunded"])
-@pytest.mark.parametrize("value", [None, "abc", "10,00", "1e400", ["1"]])
+@pytest.mark.parametrize(
+    ("is_walked", "name", "value"),
+    [
+        (True, "total", None),
+        (True, "paid", None),
+        (True, "paid", "abc"),
+        (False, "refunded", "10,00"),
+        (False, "total", ["1"]),
+    ],
+)
 async def test_an_amount_that_cannot_be_read_is_no_match(
     tmp_path: Path, value: object, name: str, *, is_walked: bool
 ) -> None:
@@ -252,60 +202,6 @@ async def test_an_amount_that_cannot_be_read_is_no_match(
     assert f"the platform has no readable amount for: {name}" == difference.reason
     assert getattr(difference, name) is None
     assert not report.is_same
-
-
-@pytest.mark.parametrize("name", ["total", "paid", "refunded"])
-async def test_an_amount_that_the_book_does_not_have_need_not_be_read(tmp_path: Path, name: str) -> None:
-    """There is nothing to compare it with."""
-    world = World(0)
-    world.plant_match("shop-0", "A-1", BEGIN + DAY)
-    world.book[-1][name] = None
-    world.freeze()
-
-    report = await amended(world, tmp_path, lambda row: row.update({f"{name}_amount": "abc"}))
-
-    assert {Outcome.MATCH: 1} == report.counts
-
-
-async def test_a_real_difference_wins(tmp_path: Path) -> None:
-    """The currency differs, whatever the total is."""
-    world = World(0)
-    world.plant_currency("shop-0", "A-1", BEGIN + DAY)
-    world.plant_paid_amount("shop-0", "A-2", BEGIN + DAY)
-    world.plant_status("shop-0", "A-3", BEGIN + DAY)
-    world.freeze()
-
-    report = await amended(world, tmp_path, lambda row: row.update({"total_amount": "abc"}))
-
-    assert world.expected == found(report)
-
-
-async def test_an_order_whose_payment_cannot_be_read_is_not_unpaid(tmp_path: Path) -> None:
-    """The order of an id has no amounts where its transactions are not readable."""
-    world = World(0)
-    paid = world._book("shop-0", "A-1", BEGIN + DAY)
-    world.book[-1]["order_id"] = order_id = world._order("shop-0", "A-1", "processed", paid)
-    world.sellers["shop-0"].by_id[order_id] |= {"total_amount": str(paid), "transactions": "none"}
-    world.freeze()
-
-    report = await reconciled(world, tmp_path)
-
-    assert {("shop-0", "A-1"): Outcome.NOT_COMPARED} == found(report)
-    assert "the platform has no readable amount for: paid, refunded" == next(report.differences()).reason
-
-
-async def test_without_the_names_of_unread_amounts_a_row_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Control: an amount that is not known to be unread would be a payment of nothing."""
-    replace_in_sql(monkeypatch, ("if(contains(unread, 'paid'), NULL, coalesce(paid, 0))", "coalesce(paid, 0)"))
-    world = World(0)
-    world.plant_match("shop-0", "A-1", BEGIN + DAY)
-    world.freeze()
-
-    report = await amended(world, tmp_path, lambda row: row.update({"paid_amount": "abc"}))
-
-    assert {Outcome.NOT_COMPARED: 1} != report.counts
 
 
 async def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
@@ -329,27 +225,23 @@ async def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     ("reference", "hint"),
     [
         ("1.23457E+12", "a spreadsheet has shortened the reference; format its column as text"),
-        ("1,23457E+12", "a spreadsheet has shortened the reference; format its column as text"),
-        ("1E+12", "a spreadsheet has shortened the reference; format its column as text"),
         (" A-1 ", "the reference has spaces around it; remove them"),
-        ("A-1\u00a0", "the reference has spaces around it; remove them"),
         ("A-1", None),
         ("1E12", None),
     ],
 )
-@pytest.mark.parametrize("order_id", [None, "ORD-none"])
 async def test_a_reference_that_a_spreadsheet_has_changed_is_recognised(
-    tmp_path: Path, reference: str, hint: str | None, order_id: str | None
+    tmp_path: Path, reference: str, hint: str | None
 ) -> None:
     """Only where no order has it: the report says what it looks like, in which row, and what to do."""
     world = World(1, sellers=1, grain=10**9)
-    world._book("shop-0", reference, BEGIN + DAY, order_id=order_id)
+    world._book("shop-0", reference, BEGIN + DAY)
     world.plant_match("shop-0", f"{reference}E+1 ", BEGIN + DAY)
     world.freeze()
 
     [difference] = (await reconciled(world, tmp_path)).differences()
 
-    assert (Outcome.NOT_PAID_OR_MISSING if order_id is None else Outcome.MISSING) == difference.outcome
+    assert Outcome.NOT_PAID_OR_MISSING == difference.outcome
     assert (None if hint is None else f"book[1]: {hint}") == (
         difference.reason and difference.reason[: len(f"book[1]: {hint}")]
     )
@@ -357,7 +249,7 @@ async def test_a_reference_that_a_spreadsheet_has_changed_is_recognised(
 
 @pytest.mark.parametrize(
     "text",
-    ["reference;paid\nA-1;10,50\n", "reference;paid\nA-1;10\n", "reference\tpaid\nA-1\t10,50\n", "paid;no\n1;2\n"],
+    ["reference;paid\nA-1;10,50\n", "reference\tpaid\nA-1\t10,50\n"],
 )
 async def test_a_book_with_semicolons_or_tabs_says_so(tmp_path: Path, text: str) -> None:
     """Spreadsheets of many countries save such files."""

@@ -22,13 +22,8 @@ BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
 
 @pytest.fixture(
     params=[
-        {},
         {"window_edge": "exclusive", "page_size": 7, "max_page_size": 7},
-        {"max_offset": 8, "beyond_max_offset": "empty", "max_page_size": 4},
         {"max_offset": 8, "beyond_max_offset": "clamp", "max_page_size": 4},
-        {"max_offset": 8, "beyond_max_offset": "refuse", "max_page_size": 4},
-        {"max_total": 12, "max_page_size": 5},
-        {"date_filter_grain": "second", "date_filter_compares": "bounds", "max_page_size": 6},
         {"date_filter_grain": "minute", "window_edge": "exclusive", "max_page_size": 6},
     ],
     ids=lambda policies: "-".join(map(str, policies.values())) or "default",

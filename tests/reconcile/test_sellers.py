@@ -12,20 +12,16 @@ import pytest
 
 from paymentsdk import (
     AuthenticationFailed,
-    NoAnswer,
     PaymentsClient,
     PermissionDenied,
-    RateLimited,
     Request,
     Response,
     RetryPolicy,
-    SendFailed,
     ServerError,
 )
-from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, reconcile, walk
+from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, reconcile
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.reconcile.planted import BEGIN, CREATED, World
-from tests.reconcile.served import Served, client_of_sellers, quiet, written
+from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_executors import scheduler  # noqa: F401 - a fixture
 from tests.reconcile.workers import BROKEN, SELLERS, connecting_many, many
 
@@ -155,46 +151,6 @@ async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
     await phase([name for name in self.accounts if name not in self.failed])
 
 
-@pytest.mark.control("paymentsdk.reconcile._run.Run.take_phase", once)
-@pytest.mark.parametrize("phase", ["proof", "walk", "changes"])
-async def test_a_seller_that_fails_once_is_read_at_the_end(tmp_path: Path, phase: str) -> None:
-    """The outage of a minute leaves no trace."""
-    world, failures = World(300, grain=4), [1]
-
-    def fails(seller: str, url: str) -> Response | None:
-        return rejected(500) if seller == "shop-1" and PHASES[phase] in url and failures and failures.pop() else None
-
-    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
-
-    assert not failures
-    assert (world.counts, {}) == (report.counts, report.failed)
-
-
-async def test_a_seller_whose_look_ups_get_no_response_is_set_aside_soon(tmp_path: Path) -> None:
-    """Thousands of look-ups that time out would take a night. A response in between counts for its seller."""
-    world, clock, calls = World(60, grain=10**9), FakeClock(), Counter[str]()
-    for i in range(400):
-        world.plant_absent(f"shop-{i % 2}", f"absent-{i}", BEGIN + 9)
-    world.freeze()
-
-    def fails(seller: str, url: str) -> Response | None:
-        if "reference" not in url or seller == "shop-2":
-            return None
-        calls[seller] += 1
-        if seller == "shop-0" and calls[seller] % 5 == 0:
-            return None
-        clock.advance(30.0)
-        raise SendFailed("timed out", sent=True)
-
-    async with Failing(world, fails).client(clock) as client:
-        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
-
-    assert {"shop-1": NoAnswer} == {name: type(error) for name, error in report.failed.items()}
-    assert calls["shop-1"] < 40
-    unread = Counter(difference.account for difference in report.differences(Outcome.NOT_READ))
-    assert 0 < unread["shop-0"] < 200 < unread["shop-1"]
-
-
 async def test_if_no_seller_can_be_read_the_run_raises(tmp_path: Path) -> None:
     """The first error, with its account; none of them is tried again."""
     failing = Failing(World(30), lambda seller, url: rejected(401))
@@ -227,46 +183,7 @@ async def test_the_same_directory_goes_on_with_fewer_and_more_sellers(tmp_path: 
     assert more.calls < first.calls
 
 
-async def test_a_directory_of_one_seller_is_no_directory_of_several(tmp_path: Path) -> None:
-    """Rows without the name of their seller are nobody's among those of others."""
-    served = Served(quiet(1))
-    async with client_of_sellers({"a": served, "b": served}) as client:
-        await walk(client.account("a"), created=CREATED, out=tmp_path, max_window=40)
-
-        with pytest.raises(ValueError, match="holds a run with other arguments"):
-            await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=["a", "b"])
-
-
-async def test_a_walk_names_the_sellers_that_it_could_not_read(tmp_path: Path) -> None:
-    """The rows of the others are there."""
-    sellers = {"a": Served(quiet(1)), "b": lambda request: rejected(403), "c": Served(quiet(3))}
-
-    async with client_of_sellers(sellers) as client:
-        report = await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=sellers)
-
-    assert {"b": PermissionDenied} == {name: type(error) for name, error in report.failed.items()}
-    assert {"a", "c"} == {name for name, _ in written(report)}
-
-
-async def test_a_seller_whose_date_filter_cannot_be_proved_leaves_the_others_alone(tmp_path: Path) -> None:
-    """No window of it would prove anything; those of the others do."""
-    sellers = {"a": Served(quiet(1)), "b": Served(quiet(2, shift=40 * 86_400_000))}
-
-    async with client_of_sellers(sellers) as client:
-        report = await walk(client, created=CREATED, out=tmp_path, max_window=40, accounts=sellers)
-
-    assert "finds no row by the date" in str(report.failed["b"])
-    assert "b" == report.failed["b"].account
-    assert report.rows == sum(name == "a" for name, _ in written(report)) > 0
-
-
 # --- a seller that is asked to wait -----------------------------------------------------------------------------------
-
-
-def limiting(until: float, clock: FakeClock, retry_after: int) -> Callable[[str, str], Response | None]:
-    """What limits a seller up to a moment."""
-    later = {"Retry-After": str(retry_after)}
-    return lambda seller, url: rejected(429, **later) if clock.monotonic() < until else None
 
 
 @pytest.mark.parametrize("phase", ["start", "look-ups"])
@@ -284,54 +201,3 @@ async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path, phase: str) -> 
 
     assert world.counts == report.counts
     assert 60 == sum(clock.slept)
-
-
-@pytest.mark.parametrize(("seconds", "retry_after", "is_read"), [(840, 60, True), (10**9, 60, False), (10, 901, False)])
-async def test_a_seller_waits_for_15_minutes_at_most(
-    tmp_path: Path, seconds: float, retry_after: int, *, is_read: bool
-) -> None:
-    """Then it is set aside. With nobody else to read, the run raises."""
-    world, clock = World(40, sellers=1, grain=10**9), FakeClock()
-    failing = Failing(world, limiting(seconds, clock, retry_after))
-
-    async with failing.client(clock) as client:
-        run = reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
-        if is_read:
-            assert (await run).is_same
-        else:
-            with pytest.raises(RateLimited) as caught:
-                await run
-            assert "shop-0" == caught.value.account
-
-    assert clock.monotonic() <= 900
-
-
-async def test_a_seller_that_goes_on_slowly_has_all_the_time(tmp_path: Path) -> None:
-    """Fifteen minutes are counted from the last call that was served."""
-    world, clock, answered = World(200, sellers=1, grain=10**9), FakeClock(), [0.0]
-
-    def fails(seller: str, url: str) -> Response | None:
-        if clock.monotonic() - answered[0] < 300:
-            return rejected(429, **{"Retry-After": "300"})
-        answered[0] = clock.monotonic()
-        return None
-
-    async with Failing(world, fails).client(clock) as client:
-        report = await reconcile(
-            Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1, max_window=100
-        )
-
-    assert report.is_same
-    assert clock.monotonic() > 1_800
-
-
-async def test_the_error_of_a_seller_comes_from_its_last_try(tmp_path: Path) -> None:
-    """What it was at first may be over."""
-    world, statuses = World(30), iter([500, 401])
-
-    def fails(seller: str, url: str) -> Response | None:
-        return rejected(next(statuses)) if seller == "shop-1" else None
-
-    report = await reconciled(Failing(world, fails), tmp_path)
-
-    assert isinstance(report.failed["shop-1"], AuthenticationFailed)

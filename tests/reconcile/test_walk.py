@@ -9,24 +9,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from paymentsdk import (
-    BadRequest,
-    NoAnswer,
-    NotWhole,
-    PaymentsClient,
-    Request,
-    RequestInvalid,
-    Response,
-    RetryPolicy,
-)
-from paymentsdk.reconcile import Progress, WalkReport, walk
+from paymentsdk import BadRequest, NoAnswer, NotWhole, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk.reconcile import WalkReport, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, DAY, NOW, Platform
@@ -41,8 +31,9 @@ async def walked(handler: object, out: Path, **options: object) -> WalkReport:
         return await walk(client, **{"created": WEEK, "out": out, "max_window": CAP, **options})
 
 
-@pytest.mark.parametrize("drift", ["still", "replace", "vanish and touch", "insert"])
-@pytest.mark.parametrize("ends", ["inclusive", "exclusive", "half-open"])
+@pytest.mark.parametrize(
+    ("drift", "ends"), [("still", "inclusive"), ("replace", "exclusive"), ("vanish and touch", "half-open")]
+)
 async def test_every_row_is_written_once(tmp_path: Path, drift: str, ends: str) -> None:
     """Calls that overlap, rows that drift: every row that stayed is in the files, and no row twice."""
     platform = Platform(7, order="ties", drift=drift, ends=ends)
@@ -105,23 +96,6 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
     assert 3 == served.most_in_flight
 
 
-async def test_progress_is_reported_after_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says grows, and ends at everything."""
-    monkeypatch.setattr("paymentsdk.reconcile._walk.COMMIT_EVERY", 0.0)
-    steps: list[Progress] = []
-
-    report = await walked(Served(quiet(1)), tmp_path, progress=steps.append)
-
-    assert 1 < len(steps)
-    assert [step.share for step in steps] == sorted(step.share for step in steps)
-    assert (1.0, report.rows, report.windows, report.calls) == (
-        steps[-1].share,
-        steps[-1].rows,
-        steps[-1].windows,
-        steps[-1].calls,
-    )
-
-
 async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
     """A limit that is rejected is left out, also in a run that goes on; a query that is rejected without one raises."""
     served = Served(quiet(1))
@@ -133,24 +107,6 @@ async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
     assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
     with pytest.raises(BadRequest):
         await walked(lambda request: Response(400, {}, b"{}"), tmp_path / "other")
-
-
-async def test_several_sellers_whose_platform_takes_no_large_pages(tmp_path: Path) -> None:
-    """Their first pages are rejected at the same time; each is asked for again."""
-    sellers = {name: Served(quiet(i, rows=30)) for i, name in enumerate("abc")}
-
-    def strict(served: Served) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            response = await served(request)
-            return Response(400, {}, b"{}") if "limit" in request.url else response
-
-        return answer
-
-    for _ in range(2):  # The second run has nothing to prove first.
-        async with client_of_sellers({name: strict(served) for name, served in sellers.items()}) as client:
-            report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path, max_window=CAP)
-
-    assert 90 == report.rows
 
 
 async def test_a_seller_without_rows_is_whole(tmp_path: Path) -> None:
@@ -194,8 +150,7 @@ class Miscounting(Platform):
         return page and (page[0], page[1] + self.more)
 
 
-@pytest.mark.parametrize("more", [1, 3, 700])
-@pytest.mark.parametrize("page", [10, 50, 500])
+@pytest.mark.parametrize(("more", "page"), [(1, 10), (700, 50)])
 async def test_totals_that_are_always_too_high_cost_a_bounded_number_of_calls(
     tmp_path: Path, more: int, page: int
 ) -> None:
@@ -209,17 +164,6 @@ async def test_totals_that_are_always_too_high_cost_a_bounded_number_of_calls(
 
     assert [*platform.rows] == [row for _, row in written(tmp_path / "parts")]
     assert 20 * 240 > platform.calls
-
-
-async def test_more_rows_in_a_millisecond_than_a_window_may_have(tmp_path: Path) -> None:
-    """There is nothing left to split: it is named."""
-    platform = Platform(1)
-    for _ in range(CAP + 5):
-        platform.add(NOW - 4_000_333)
-    platform.add(NOW - 9_000_333)
-
-    with pytest.raises(NotWhole, match="cannot be split"):
-        await walked(Served(platform), tmp_path)
 
 
 async def test_a_date_filter_that_cannot_be_proved_ends_the_run(tmp_path: Path) -> None:
@@ -260,49 +204,6 @@ async def test_the_date_filter_is_proved_for_each_account(tmp_path: Path) -> Non
     assert timedelta(days=1) == report.grain
 
 
-class Summer(Platform):
-    """It reads the bounds in its own zone, from some day on in that of the summer."""
-
-    def _selected(self, begin: int | None, end: int | None) -> list:
-        if begin is not None and end is not None:
-            summer = sorted(row.created for row in self.rows.values())[len(self.rows) * 7 // 8]
-            begin, end = (moment + 3_600_000 * (moment >= summer) for moment in (begin, end))
-        return super()._selected(begin, end)
-
-
-def without_the_last_page(original: Callable[..., Awaitable[tuple[list, int]]]) -> object:
-    """Samples of the first page, and of the middle."""
-
-    async def samples(self: object, name: str, by: str) -> tuple[list, int]:
-        pages, total = await original(self, name, by)
-        return pages[:20], total
-
-    return samples
-
-
-@pytest.mark.control("paymentsdk.reconcile._walk.Walk._samples", around=without_the_last_page)
-async def test_the_date_filter_is_proved_on_the_last_page_too(tmp_path: Path) -> None:
-    """A zone has a summer and a winter: a filter that finds the rows of one may not find those of the other."""
-    platform = Summer(1)
-    platform.fill(150, CREATED.begin, NOW - 3_600_000)
-
-    report = await walked(Served(platform), tmp_path, max_window=CAP)
-
-    assert [*platform.rows] == [row for _, row in written(report)]
-    assert timedelta(hours=1) <= report.grain
-
-
-async def test_an_account_costs_a_few_requests(tmp_path: Path) -> None:
-    """Up to three pages and five samples; of more than a hundred accounts, up to three samples of each."""
-    few = {f"{i:03}": Served(quiet(i, rows=8)) for i in range(3)}
-    many = {f"{i:03}": Served(quiet(i, rows=8)) for i in range(101)}
-    for number, (sellers, most) in enumerate([(few, 1 + 5), (many, 1 + 3)]):
-        async with client_of_sellers(sellers) as client:
-            report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path / str(number))
-
-        assert report.calls <= most * len(sellers) + report.windows
-
-
 async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None:
     """Bounds without milliseconds: windows are widened by a second, and no row is lost."""
     platform = Platform(1, grain=1_000)
@@ -313,20 +214,6 @@ async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None
 
     assert timedelta(seconds=1) == report.grain
     assert 200 == report.rows
-
-
-async def test_a_filter_that_shows_whole_hours_is_proved_as_such(tmp_path: Path) -> None:
-    """It finds each row, by whatever milliseconds: no window is split below its hour, for nothing."""
-    platform = Platform(1, grain=3_600_000, cuts_rows=True)
-    for i in range(60):
-        platform.add(NOW - 5 * 3_600_000 + i * 50_017)
-
-    def spoil(_: object) -> None:
-        assert platform.calls < 1_000, "it has been asked for each millisecond"
-
-    with pytest.raises(NotWhole, match="cannot be split"):
-        await walked(Served(platform, spoil), tmp_path / "many")
-    assert timedelta(hours=1) == (await walked(Served(platform), tmp_path / "few", max_window=200)).grain
 
 
 async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
@@ -344,7 +231,7 @@ async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
     assert set(platform.rows) == {row for _, row in written(report)}
 
 
-@pytest.mark.parametrize("amount", [f"1.{'0' * 45}", "0e50", "1e20", "1e-19"])
+@pytest.mark.parametrize("amount", ["1e20", "1e-19"])
 async def test_an_amount_that_the_files_cannot_keep_is_named(tmp_path: Path, amount: str) -> None:
     """Also one whose value would fit, had it been written with fewer digits: its window is not whole, the rest is."""
 
@@ -455,33 +342,11 @@ async def test_another_question_is_rejected(tmp_path: Path, options: dict) -> No
         await walked(Served(quiet(1)), tmp_path, **options)
 
 
-class Ended:
-    """A token that has ended: the next one has to be waited for."""
-
-    def __init__(self, token: str) -> None:
-        self.next, self.current = token, None
-
-    def token(self, now: float) -> str | None:
-        """Nothing, until it is renewed."""
-        return self.current
-
-    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
-        """The next one."""
-        self.current = self.next
-        return self.current
+SELLER = "TEST-1-112412-x-111"
 
 
-class Signed:
-    """Signatures: they say nothing of the seller."""
-
-    def sign(self, request: Request, now: float) -> dict[str, str]:
-        """The same for all."""
-        return {"X-Signature": "s"}
-
-
-def selling(token: str | Ended | Signed, base_url: str = "https://x", **options: object) -> PaymentsClient:
-    """A client of one seller, by a token or another source of them; it is answered as all others."""
-    credentials = {"access_token": token} if isinstance(token, str) else {"auth": token}
+def selling(**accounts: object) -> PaymentsClient:
+    """Return a client of *accounts*, each a token or a source of them."""
     served = Served(quiet(1))
 
     async def answer(request: Request) -> Response:
@@ -489,66 +354,14 @@ def selling(token: str | Ended | Signed, base_url: str = "https://x", **options:
             return await served(request)
         return Response(404, {}, b"{}")  # What is read for a token alone.
 
-    return PaymentsClient(
-        **credentials,
-        base_url=base_url,
-        transport=MemoryTransport(answer),
-        clock=FakeClock(),
-        retry=RetryPolicy(attempts=1),
-        **options,
-    )
-
-
-SELLER = "TEST-1-112412-x-111"
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        lambda: selling("TEST-1-112412-x-222"),
-        lambda: selling(SELLER, "https://y"),
-        lambda: selling(SELLER, "https://x/site"),
-        lambda: selling("token"),
-        lambda: selling(SELLER, accounts={"shop-1": SELLER}).account("shop-1"),
-    ],
-    ids=["seller", "platform", "site", "nobody", "account"],
-)
-async def test_another_seller_or_platform_is_another_question(
-    tmp_path: Path, second: Callable[[], PaymentsClient]
-) -> None:
-    """The rows of one seller are never found in the run of another, where nothing would be asked."""
-    await walk(selling(SELLER), created=WEEK, out=tmp_path, max_window=CAP)
-
-    with pytest.raises(RequestInvalid, match="out: holds a run with other arguments"):
-        await walk(second(), created=WEEK, out=tmp_path, max_window=CAP)
-
-
-@pytest.mark.parametrize(
-    ("first", "later"),
-    [
-        (SELLER, "TEST-1-112512-y-111"),
-        (SELLER, Ended("TEST-1-112512-y-111")),
-        ("token", "another"),
-        (Signed(), Signed()),
-    ],
-    ids=["refreshed", "ended", "without-a-user", "signer"],
-)
-async def test_a_run_goes_on_with_other_tokens_of_the_seller(
-    tmp_path: Path, first: str | Signed, later: str | Ended | Signed
-) -> None:
-    """A token may be refreshed between two runs; where it names no seller, the platform alone is compared."""
-    whole = await walk(selling(first), created=WEEK, out=tmp_path, max_window=CAP)
-
-    report = await walk(selling(later, "https://X:443/"), created=WEEK, out=tmp_path, max_window=CAP)
-
-    assert whole.rows == report.rows
-    assert 5 > report.calls
+    settings = {"transport": MemoryTransport(answer), "clock": FakeClock(), "retry": RetryPolicy(attempts=1)}
+    return PaymentsClient(SELLER, base_url="https://x", accounts=accounts, **settings)
 
 
 async def test_accounts_are_known_by_their_names(tmp_path: Path) -> None:
     """An account may get other credentials between two runs: its name stands for the seller."""
-    for token in (SELLER, "TEST-1-112512-y-222", Signed()):
-        client = selling(SELLER, accounts={"shop-1": token})
+    for token in (SELLER, "TEST-1-112512-y-222"):
+        client = selling(**{"shop-1": token})
         report = await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
         assert () == report.not_whole
 
@@ -569,14 +382,12 @@ class Overwritten:
 
 
 @pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
-@pytest.mark.parametrize("accounts", [None, ["shop-1"]], ids=["client", "account"])
-async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path, accounts: list[str] | None) -> None:
+async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path) -> None:
     """Somebody has put another token into the store meanwhile: the rows of its seller are nobody's in this run."""
-    overwritten = Overwritten(calls=10)
-    client = selling(overwritten, accounts={"shop-1": overwritten})
+    client = selling(**{"shop-1": Overwritten(calls=10)})
 
     with pytest.raises(RequestInvalid, match="access_token: belongs to another seller"):
-        await walk(client, created=WEEK, out=tmp_path, accounts=accounts, max_window=CAP)
+        await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
 
 
 async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None:
@@ -631,20 +442,19 @@ def die(out: Path, seed: int, calls: int, place: str) -> int:
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
 @pytest.mark.parametrize("place", ["call", "written"])
-@pytest.mark.parametrize("seed", [1])
-def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, seed: int, place: str) -> None:
+def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, place: str) -> None:
     """Killed at a call, or after a file was written and before it was entered: killed again, then run to its end."""
-    assert 0 == die(tmp_path / "whole", seed, 10**9, place)
-    chance = random.Random(seed)
+    assert 0 == die(tmp_path / "whole", 1, 10**9, place)
+    chance = random.Random(1)
     kills = 0
     for _ in range(3):
         most = 40 if place == "call" else 4
-        kills += -signal.SIGKILL == die(tmp_path / "killed", seed, chance.randrange(1, most), place)
+        kills += -signal.SIGKILL == die(tmp_path / "killed", 1, chance.randrange(1, most), place)
     assert 2 <= kills
     files = len(list((tmp_path / "killed" / "parts").iterdir()))
     assert place == "call" or len(entered(tmp_path / "killed")) < files
 
-    assert 0 == die(tmp_path / "killed", seed, 10**9, place)
+    assert 0 == die(tmp_path / "killed", 1, 10**9, place)
 
     assert written(tmp_path / "whole" / "parts") == written(tmp_path / "killed" / "parts")
 
@@ -655,29 +465,6 @@ def test_a_window_that_is_entered_before_its_file_loses_rows(tmp_path: Path) -> 
     assert -signal.SIGKILL == die(tmp_path / "killed", 1, 3, "early")
 
     assert {*entered(tmp_path / "killed")} - {file.name for file in (tmp_path / "killed" / "parts").iterdir()}
-
-
-@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
-async def test_a_file_of_no_window_that_is_counted_has_rows_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Control: where files that no window has are left in place, their rows are there twice."""
-    platform = quiet(1)
-    monkeypatch.setattr("paymentsdk.reconcile._walk.COMMIT_EVERY", 0.0)
-    monkeypatch.setattr("paymentsdk.reconcile._checkpoint.Checkpoint._drop_orphans", lambda self: None)
-
-    def full(self, done: list[object], parts: list[tuple[str, bool]]) -> None:
-        if parts:
-            raise OSError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("paymentsdk.reconcile._checkpoint.Checkpoint.commit", full)
-        with pytest.raises(OSError, match="disk"):
-            await walked(Served(platform), tmp_path)
-    report = await walked(Served(platform), tmp_path)
-
-    assert [*platform.rows] == [row for _, row in written(report)]
-    assert len(written(report)) < len(written(tmp_path / "parts"))
 
 
 def entered(out: Path) -> list[str]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import ssl
 import traceback
 
 import aiohttp
 import pytest
-import trustme
 from aiohttp.client_proto import ResponseHandler
 
-from paymentsdk import Request, SendFailed
+from paymentsdk import Request
 from paymentsdk.transports.aiohttp import AiohttpTransport
-from tests.faults import FaultServer, Peer, always, http, refused_port
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.sending import TOKEN, failed
 
 NOT_SENT, SENT, FOR_GOOD = (False, False), (True, False), (False, True)
@@ -135,44 +132,6 @@ async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str)
     assert sent
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-LENGTHLESS = b"HTTP/1.1 200 OK\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("head", "body", "outcome"),
-    [
-        (CHUNKED, b"zz\r\n", (True, False, "the response is cut off or malformed")),
-        (LENGTHLESS, b"{ }", (True, True, "the response has more than 2 bytes")),
-    ],
-    ids=["malformed", "too-long"],
-)
-async def test_a_session_whose_middlewares_take_their_time(
-    until, *, head: bytes, body: bytes, outcome: tuple[bool, bool, str]
-) -> None:
-    """A body whose connection is over before anybody reads it is not waited for."""
-
-    async def linger(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        response = await handler(request)
-        protocol = response.connection.protocol
-        go_on.set()
-        await until(lambda: protocol.transport is None)
-        return response
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(head)
-        await go_on.wait()
-        await peer.write(body)
-        if head is CHUNKED:
-            await peer.hung_up()
-
-    go_on = asyncio.Event()
-    async with FaultServer(script) as server, aiohttp.ClientSession(middlewares=[linger]) as session:
-        sending = failed(AiohttpTransport(session=session), Request("GET", server.url(), TOKEN, max_response=2))
-        assert outcome == await asyncio.wait_for(sending, 30)
-
-
 @pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
 @pytest.mark.parametrize("owned", [True, False])
 async def test_an_unexpected_error_is_ambiguous(
@@ -194,29 +153,6 @@ async def test_an_unexpected_error_is_ambiguous(
 
     assert outcome[:2] == (not owned, False)
     assert re.fullmatch(rf"aiohttp raised {kind.__name__} \(test_aiohttp_errors\.py:[0-9]+ in broken\)", outcome[2])
-
-
-async def test_reasons_say_what_the_system_says(transport: AiohttpTransport) -> None:
-    """A reason names the trouble in words for people, and the address, without the query or a header."""
-    with refused_port() as port:
-        request = Request("GET", f"http://127.0.0.1:{port}/v1?payer=canary", TOKEN)
-        rejected = f"no connection to the server (127.0.0.1:{port}): Connection refused"
-        assert (False, False, rejected) == await failed(transport, request)
-    on_ipv6 = await failed(transport, Request("GET", "http://[::1]:9/v1", TOKEN))
-    assert on_ipv6[2].startswith("no connection to the server ([::1]:9): ")
-    certificate = trustme.CA().issue_cert("127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.configure_cert(context)
-    async with FaultServer(always(http()), tls=context) as server:
-        reason = (await failed(transport, Request("GET", server.url("/v1?payer=canary"), TOKEN)))[2]
-        place = server.url("").partition("//")[2]
-        assert reason == f"the server's certificate does not verify ({place}): unable to get local issuer certificate"
-    async with FaultServer(always(http(200, b"x"))) as server:
-        with pytest.raises(SendFailed) as caught:
-            await transport.send(Request("GET", server.url(), max_response=0))
-        assert "the response has more than 0 bytes" == str(caught.value)
-        assert caught.value.__context__ is None
-        assert caught.value.__cause__ is None
 
 
 async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import re
-import select
-import socket
 
 import aiohttp
 import pytest
@@ -17,18 +13,12 @@ from paymentsdk import Request, SendFailed
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.faults import FaultServer, Peer, always, http
 from tests.transports.sending import failed
-from tests.transports.skipping import SkippingLoop
-from tests.transports.waiting import wait_and_forget, wait_beforehand, wait_for_a_turn
+from tests.transports.waiting import wait_and_forget
 
 
 def waiting(transport: AiohttpTransport) -> int:
     """Return how many requests wait for a place."""
     return len(transport._pool._waiting)
-
-
-async def turn() -> None:
-    """Let the others go first."""
-    await asyncio.sleep(0)
 
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
@@ -69,55 +59,6 @@ async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, 
 
         assert [200, 200] == [await leading, await third]
         assert second.cancelled()
-
-
-@pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_for_a_turn)
-async def test_a_returning_caller_passes_no_waiter(proxied: bool, until) -> None:
-    """Tasks that send one request after the other take turns: who gives a place back queues up behind who waits."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(script) as server:
-        limited = AiohttpTransport(limit=2, drain=0.1, proxy=server.url() if proxied else None)
-
-        async def work(name: str) -> None:
-            for _ in range(5):
-                await limited.send(Request("GET", server.url(f"/{name}")))
-
-        working = [asyncio.ensure_future(work(name)) for name in "abcdef"]
-        await until(lambda: len(server.seen) == 2)
-        go_on.set()
-        await asyncio.gather(*working)
-        await limited.aclose()
-        first = {request.target[-1] for request in server.seen[:8]}
-
-    assert set("abcdef") == first
-
-
-async def test_fresh_connections_stand_in_one_line(limited: AiohttpTransport, until) -> None:
-    """Requests for fresh connections and for kept ones get their places in the order in which they asked."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(script) as server:
-        sending = [
-            asyncio.ensure_future(limited.send(Request("POST", server.url(f"/{number}"), fresh=number % 3 > 0)))
-            for number in range(12)
-        ]
-        await until(lambda: server.seen and waiting(limited) == 11)
-        go_on.set()
-        await asyncio.gather(*sending)
-
-    assert [f"/{number}" for number in range(12)] == [request.target for request in server.seen]
 
 
 @pytest.mark.parametrize(
@@ -172,15 +113,6 @@ async def test_a_fresh_connection_is_not_kept(transport: AiohttpTransport) -> No
         assert 5 == server.opened
 
 
-async def test_a_fresh_connection_is_new_while_others_wait(transport: AiohttpTransport) -> None:
-    """A server may keep a connection that a request asked it to close: no fresh request goes out on that one."""
-    async with FaultServer(always(http())) as server:
-        for fresh in (False, True):
-            request = Request("POST", server.url(), {"Connection": "close"}, b"{}", fresh=fresh)
-            assert not (await transport.send(request)).reused
-        assert 2 == server.opened
-
-
 _CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 responses_of_all_forms = pytest.mark.parametrize(
     "whole", [http(), http(200, b""), _CHUNKS, b"HTTP/1.1 204 Empty\r\n\r\n"], ids=["body", "empty", "chunks", "204"]
@@ -229,35 +161,6 @@ async def test_the_rest_of_another_response_reaches_no_caller(transport: Aiohttp
         assert ["/first", "/second", "/third"] == [request.target for request in server.seen]
 
 
-async def test_every_connection_error_was_before_the_request() -> None:
-    """A part of the caller's that fails in its own way has kept every byte here, also behind a session."""
-
-    def broken(address: object) -> socket.socket:
-        raise LookupError("canary")
-
-    async with contextlib.aclosing(AiohttpTransport(socket_factory=broken)) as transport:
-        for fresh in (False, True):
-            outcome = await failed(transport, Request("GET", "http://127.0.0.1:9/", fresh=fresh))
-            assert (False, False) == outcome[:2]
-            assert re.fullmatch(r"aiohttp raised LookupError \(test_aiohttp_pool\.py:[0-9]+ in broken\)", outcome[2])
-
-
-async def test_the_wait_for_a_connection_is_not_rounded_up(
-    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has to end before the time of the attempt does: what is cut off after it may have been sent."""
-    timeouts = []
-
-    async def connect(*arguments: object) -> None:
-        timeouts.append(arguments[-1])
-        raise LookupError
-
-    monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect)
-    await failed(transport, Request("GET", "http://127.0.0.1:9/", timeout=7.4, connect_timeout=7.3))
-
-    assert [(7.3, True)] == [(timeout.connect, timeout.ceil_threshold > 7.3) for timeout in timeouts]
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fresh: bool, until) -> None:
     """Whoever got no place can tell it from a server that takes no connection: one has to be repaired here."""
@@ -292,118 +195,7 @@ async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) ->
     assert (False, False, "no connection in time") == outcome
 
 
-@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_beforehand)
-def test_after_a_wait_for_a_place_connecting_gets_the_remaining_time() -> None:
-    """One bound holds for both: were it two, the time of the attempt could end before that of the connection."""
-
-    async def never(*_: object, **__: object) -> list[ResolveResult]:
-        await asyncio.Event().wait()
-        return []
-
-    async def one_behind_the_other() -> tuple[float, list[tuple[bool, bool, str]]]:
-        resolver, clock = aiohttp.ThreadedResolver(), asyncio.get_running_loop().time
-        resolver.resolve = never
-        async with contextlib.aclosing(AiohttpTransport(limit=1, resolver=resolver)) as transport:
-            requests = [Request("POST", "http://a.test/", connect_timeout=bound) for bound in (40.0, 50.0)]
-            since = clock()
-            outcomes = await asyncio.gather(*(failed(transport, request) for request in requests))
-            return clock() - since, outcomes
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        took, outcomes = runner.run(one_behind_the_other())
-
-    assert [(False, False, "no connection in time")] * 2 == outcomes
-    assert 50 <= took < 51
-
-
 # --- stray responses --------------------------------------------------------------------------------------------
-
-
-async def test_where_the_system_cannot_be_asked(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows has no `poll`: connections are kept and used again all the same."""
-    monkeypatch.delattr(select, "poll", raising=False)
-
-    async with FaultServer(always(http())) as server:
-        for _ in range(2):
-            await transport.send(Request("GET", server.url()))
-        assert 1 == server.opened
-
-
-def small_socket(address: tuple) -> socket.socket:
-    """Make a socket that takes little off one's hands, as one to a slow network does."""
-    opened = socket.socket(*address[:3])
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    return opened
-
-
-@pytest.mark.control(
-    "asyncio.selector_events._SelectorTransport.get_write_buffer_size", lambda self: 0, raises=TimeoutError
-)
-async def test_no_request_waits_behind_unsent_bytes(patience: float) -> None:
-    """On a slow network, some of a request that is not large waits with us as well."""
-    ended = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        if peer.number == 0:
-            await peer._reader.readuntil(b"\r\n\r\n")
-            peer._writer.transport.pause_reading()
-            await peer.write(http(413))
-            await ended.wait()
-            return
-        async for _ in peer.requests():
-            await peer.write(http(201))
-
-    transport = AiohttpTransport(drain=0.1, socket_factory=small_socket)
-    async with FaultServer(script) as server:
-        server._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        try:
-            for length, status in ((60_000, 413), (2, 201)):
-                request = Request("POST", server.url(), {}, b"x" * length)
-                assert status == (await asyncio.wait_for(transport.send(request), patience)).status
-            assert (2, 1) == (server.opened, transport.open_connections)
-        finally:
-            ended.set()
-            await transport.aclose()
-
-
-async def test_the_options_of_the_connector_hold_where_they_can() -> None:
-    """How long a connection is kept says nothing about one that is not: it is no reason to reject a fresh request."""
-    transport = AiohttpTransport(drain=0.1, keepalive_timeout=60.0)
-    async with FaultServer(always(http())) as server:
-        for fresh in (False, True, False):
-            assert 200 == (await transport.send(Request("GET", server.url(), fresh=fresh))).status
-        assert 2 == server.opened
-        await transport.aclose()
-
-
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages.retrieve_exception", lambda closed: None)
-async def test_an_idle_connection_may_break(transport: AiohttpTransport, until) -> None:
-    """Nobody has asked for how it ends, so nothing is reported, also after a response that was waited for."""
-    reported, go_on, broken = [], asyncio.Event(), asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await peer.write(http(200, b"{", length=2))
-            await go_on.wait()
-            await peer.write(b"}")
-            if peer.number == 0:
-                await broken.wait()
-                peer.reset()
-
-    async with FaultServer(script) as server:
-        sending = asyncio.ensure_future(transport.send(Request("GET", server.url())))
-        await until(lambda: server.seen)
-        await turn()
-        go_on.set()
-        assert b"{}" == (await sending).body
-        del sending  # A response holds its connection.
-        broken.set()
-        await until(lambda: not transport.open_connections)
-        await transport.send(Request("GET", server.url()))  # With it, aiohttp forgets the connection.
-        gc.collect()
-
-    assert [] == reported
 
 
 async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
@@ -430,80 +222,7 @@ async def test_a_cancelled_upload_ends(transport: AiohttpTransport) -> None:
     assert size < 20_000_000
 
 
-async def test_a_kept_connection_ends_without_noise(transport: AiohttpTransport) -> None:
-    """A reset of a connection that nobody uses is reported to nobody, however its last responses came."""
-    reported = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-
-    async def script(peer: Peer) -> None:
-        for _ in range(2):
-            await peer.request()
-            await peer.write(http(200, b"", length=2))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            await peer.write(b"{}")
-        for _ in range(20):
-            await asyncio.sleep(0)
-        peer.reset()
-
-    async with FaultServer(script) as server:
-        for _ in range(2):
-            assert b"{}" == (await transport.send(Request("GET", server.url()))).body
-        await server.all_hung_up()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert 1 == server.opened
-    await transport.aclose()
-    gc.collect()
-
-    assert not reported
-
-
 # --- responses --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_limit_that_is_reached_is_not_the_end(transport: AiohttpTransport) -> None:
-    """What has as many bytes as it may have so far can still go on: it is not cut off there and taken for whole."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n")
-        for _ in range(20):
-            await asyncio.sleep(0)
-        await peer.write(b"1\r\n9\r\n0\r\n\r\n")
-
-    async with FaultServer(script) as server:
-        for most in (8, 9):
-            request = Request("GET", server.url(), max_response=most)
-            if most == 8:
-                assert (True, True, "the response has more than 8 bytes") == await failed(transport, request)
-            else:
-                assert b"123456789" == (await transport.send(request)).body
-
-
-async def test_a_response_may_say_that_it_is_as_it_is(transport: AiohttpTransport) -> None:
-    """The name of a coding has no case."""
-    async with FaultServer(always(http(200, b"{}", "Content-Encoding: Identity"))) as server:
-        assert b"{}" == (await transport.send(Request("GET", server.url()))).body
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (http(200, b"x", "Content-Encoding: gzip"), "the response is compressed, which was not asked for"),
-        (
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-            "the server switched to another protocol",
-        ),
-    ],
-)
-async def test_what_would_come_again_the_same_way(
-    transport: AiohttpTransport, answer: bytes, reason: str, fresh: bool
-) -> None:
-    """A response in a form that was not asked for is no reason to ask again."""
-    async with FaultServer(always(answer)) as server:
-        assert (True, True, reason) == await failed(transport, Request("GET", server.url(), fresh=fresh))
 
 
 @pytest.mark.parametrize("fresh", [False, True])

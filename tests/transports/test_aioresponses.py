@@ -13,7 +13,7 @@ import pytest
 from aioresponses import aioresponses
 from yarl import URL
 
-from paymentsdk import Request, SendFailed
+from paymentsdk import Request
 from paymentsdk.transports.aiohttp import AiohttpTransport
 
 ORDERS = "http://api.example.com/v1/orders"
@@ -54,43 +54,3 @@ async def test_what_aiohttp_is_asked_for(platform: aioresponses, transport: Aioh
     assert call.kwargs["allow_redirects"] is False
     timeout = call.kwargs["timeout"]
     assert (None, 5.0, None, None) == (timeout.total, timeout.connect, timeout.sock_read, timeout.sock_connect)
-
-
-async def test_a_fresh_connection_is_asked_for(platform: aioresponses, transport: AiohttpTransport) -> None:
-    """The server is asked to close it after its only response."""
-    platform.post(ORDERS, body=b"{}", response_class=Answer)
-
-    await transport.send(Request("POST", ORDERS, {}, b"{}", fresh=True))
-
-    [[call]] = platform.requests.values()
-    assert "close" == call.kwargs["headers"]["Connection"]
-
-
-@pytest.mark.parametrize("status", [200, 201, 204, 302, 400, 401, 404, 409, 429, 500, 503])
-async def test_every_status_comes_back(status: int, platform: aioresponses, transport: AiohttpTransport) -> None:
-    """No status is an error here: judging is up to the engine."""
-    platform.get(ORDERS, status=status, body=b"{}", headers={"X-Request-Id": "r-1"}, response_class=Answer)
-
-    response = await transport.send(Request("GET", ORDERS))
-
-    assert (status, b"{}", "r-1") == (response.status, response.body, response.headers["x-request-id"])
-
-
-@pytest.mark.parametrize(
-    ("error", "sent"),
-    [
-        (aiohttp.ServerDisconnectedError(), True),
-        (aiohttp.ClientPayloadError(), True),
-        (aiohttp.ConnectionTimeoutError(), False),
-    ],
-)
-async def test_errors_are_told_apart(
-    error: Exception, sent: bool, platform: aioresponses, transport: AiohttpTransport
-) -> None:
-    """What aiohttp raises comes out as SendFailed, with the truth about what was sent."""
-    platform.get(ORDERS, exception=error)
-
-    with pytest.raises(SendFailed) as caught:
-        await transport.send(Request("GET", ORDERS))
-
-    assert sent is caught.value.sent

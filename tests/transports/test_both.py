@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import socket
 import ssl
@@ -12,8 +11,6 @@ import subprocess
 import sys
 import time
 import traceback
-import tracemalloc
-from collections.abc import AsyncGenerator
 
 import pytest
 import trustme
@@ -23,10 +20,9 @@ from paymentsdk.errors import ClientClosed, RequestInvalid
 from paymentsdk.sandbox import Sandbox
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from paymentsdk.transports.http11 import Http11Transport
-from tests.faults import FaultServer, Peer, always, http, unanswered_port
+from tests.faults import FaultServer, Peer, always, http
 from tests.transports.http11 import turns
-from tests.transports.sending import TOKEN, failed
-from tests.transports.waiting import wait_and_make_room
+from tests.transports.sending import failed
 
 both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
 with_proxies = pytest.mark.parametrize("kind", [AiohttpTransport])
@@ -73,38 +69,6 @@ def test_connections_end_with_their_loop(kind) -> None:
     assert [1, 0] * 2 == open_
 
 
-def statuses_at_the_end(transport: AiohttpTransport | Http11Transport) -> list[int]:
-    """Return the responses to requests of generators that are left open."""
-    responses, generators = [], []
-
-    async def open_order(url: str) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            responses.extend([await transport.send(Request("GET", f"{url}/openapi.json")) for _ in range(3)])
-
-    async def begin(url: str) -> None:
-        for _ in range(2):
-            generators.append(open_order(url))
-            await anext(generators[-1])
-            await transport.send(Request("GET", f"{url}/openapi.json"))
-
-    with Sandbox().in_thread() as sandbox:
-        asyncio.run(begin(sandbox.base_url))
-    asyncio.run(transport.aclose())
-    return [response.status for response in responses]
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Nobody closes what is opened at the very end.
-@both
-def test_what_ends_with_the_loop_still_makes_requests(kind) -> None:
-    """A generator that is left open may have an order to cancel: its requests find a connection."""
-    statuses = statuses_at_the_end(kind())
-    gc.collect()
-
-    assert [200] * 6 == statuses
-
-
 @both
 async def test_a_header_may_be_long(kind) -> None:
     """A response may have more than the 8,190 bytes that aiohttp takes by itself: it may be that of a write."""
@@ -147,69 +111,12 @@ async def test_no_request_waits_behind_a_blocked_request(kind, size: int) -> Non
             await transport.aclose()
 
 
-@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_make_room)
-@both
-async def test_who_waits_in_vain_makes_no_room(kind, until) -> None:
-    """A request that got no place in time, or was cancelled before, leaves no more places than there were."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            if peer.number == 0:
-                await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(script) as server:
-        transport = kind(drain=0.1, limit=1)
-        leading, cancelled = (asyncio.ensure_future(transport.send(Request("GET", server.url()))) for _ in range(2))
-        await until(lambda: server.seen)
-        request = Request("GET", server.url(), connect_timeout=0.01)
-        await turns(5)
-        cancelled.cancel()
-        await asyncio.wait([cancelled])
-        in_vain = [(await asyncio.gather(transport.send(request), return_exceptions=True))[0] for _ in range(3)]
-        go_on.set()
-        await leading
-        await transport.aclose()
-
-    reason = "no connection in time: all connections that the pool may have are in use"
-    assert [reason] * 3 == [str(failure) for failure in in_vain]
-    assert 1 == len(server.seen)
-
-
 @pytest.fixture
 def suspend(monkeypatch):
     """Return what suspends the machine for a day: the wall clock goes on, and the one of the event loop does not."""
     now, slept = time.time, []
     monkeypatch.setattr(time, "time", lambda: now() + 86_400 * len(slept))
     return lambda: slept.append(True)
-
-
-@pytest.mark.control("paymentsdk.transports._pool.overslept", lambda began, within: False)
-@both
-async def test_a_machine_that_was_suspended_in_the_queue_sends_nothing_late(kind, until, suspend) -> None:
-    """Its key may be forgotten by now: the time to connect is over by the wall clock, and the place is free again."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(script) as server:
-        transport = kind(limit=1)
-        leading = asyncio.ensure_future(transport.send(Request("GET", server.url())))
-        await until(lambda: server.seen)
-        waiting = asyncio.ensure_future(failed(transport, Request("POST", server.url(), connect_timeout=60.0)))
-        await turns(5)
-        suspend()
-        go_on.set()
-        await leading
-        sent, permanent, reason = await waiting
-        assert (1, False, False) == (len(server.seen), sent, permanent)
-        assert reason.startswith("no connection in time")
-        assert 200 == (await transport.send(Request("GET", server.url(), connect_timeout=60.0))).status
-        await transport.aclose()
 
 
 async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> None:
@@ -238,12 +145,6 @@ async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> N
 async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late(suspend, monkeypatch) -> None:
     """The connection that comes about once it is awake is closed; the next request has its own time."""
     await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
-
-
-@pytest.mark.control("paymentsdk.transports._aiohttp_pool.overslept", lambda began, within: False)
-async def test_nor_does_one_over_aiohttp(suspend, monkeypatch) -> None:
-    """As above, on sessions of the transport's own."""
-    await assert_that_nothing_is_sent_late(AiohttpTransport(family=socket.AF_INET), suspend, monkeypatch)
 
 
 @both
@@ -378,66 +279,6 @@ def test_a_transport_belongs_to_its_process(kind) -> None:
     assert "belong to another process" in of_the_child
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_session_belongs_to_its_process() -> None:
-    """So does one of the caller's, also if the transport has sent nothing before the fork: the session may have."""
-    program = FORKING.replace(
-        "    print(send(url), flush=True)\n    child", "    loop.run_until_complete(warm(url))\n    child"
-    )
-    program = program.replace("with Sandbox", IN_SESSION + "with Sandbox")
-    command = [sys.executable, "-c", program, AiohttpTransport.__module__, AiohttpTransport.__name__, "10"]
-
-    parent = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-
-    of_the_child, after = parent.stdout.splitlines()
-    assert "0 200" == after, parent.stderr
-    assert "belong to another process" in of_the_child
-
-
-IN_SESSION = """
-import aiohttp
-kind = type(transport)
-
-
-async def warm(url):
-    global transport
-    session = aiohttp.ClientSession()
-    async with session.get(url):
-        transport = kind(session=session)
-
-
-"""
-
-
-def respond_twice(listening: socket.socket) -> None:
-    """Give two requests on one connection a small response each, without a memory of one's own."""
-    with listening.accept()[0] as peer:
-        for _ in range(2):
-            peer.recv(4096)
-            peer.sendall(http())
-
-
-@both
-async def test_reading_takes_no_memory_from_the_system(kind) -> None:
-    """A kept connection reads into a buffer that is there: by itself asyncio takes 256 KiB for each response."""
-    transport = kind()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = asyncio.get_running_loop().run_in_executor(None, respond_twice, listening)
-        request = Request("GET", f"http://127.0.0.1:{listening.getsockname()[1]}/")
-        await transport.send(request)
-        tracemalloc.start()
-        try:
-            before, _ = tracemalloc.get_traced_memory()
-            assert 200 == (await transport.send(request)).status
-            _, most = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        await serving
-    await transport.aclose()
-
-    assert most - before < 64 * 1024
-
-
 @both
 @pytest.mark.parametrize(("discards", "foreign"), [(True, 1), (False, 6)])
 async def test_a_shifted_connection_is_left_after_its_first_response(kind, discards: bool, foreign: int) -> None:
@@ -516,47 +357,3 @@ async def test_the_environment_is_not_trusted(kind, fresh: bool, monkeypatch: py
         await transport.aclose()
 
         assert (0, 1) == (len(proxy.seen), len(server.seen))
-
-
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages.is_loopback", lambda host: True)
-@with_proxies
-async def test_a_proxy_elsewhere_reads_nothing_that_stays_here(kind, monkeypatch) -> None:
-    """Plain http to this machine is allowed because nobody else reads it: a proxy on another machine would."""
-    monkeypatch.setenv("PAYMENTSDK_ALLOW_HTTP", "1")  # It is about requests to other machines.
-    transport = kind(proxy="http://proxy.invalid:3128")
-
-    rejected = await failed(transport, Request("GET", "http://127.0.0.1:8787/v1/orders/1", TOKEN))
-    await transport.aclose()
-
-    reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
-    assert (False, True, reason) == rejected
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Without its loop nobody can close what it has left.
-@both
-def test_who_waits_for_a_connection_on_a_closed_loop_is_left_behind(kind) -> None:
-    """A loop that was closed while a connection was opened, and another request waited, is in nobody's way."""
-
-    async def begin(port: int) -> list[asyncio.Task[object]]:
-        request = Request("GET", f"http://127.0.0.1:{port}/")
-        waiting = [asyncio.ensure_future(transport.send(request)) for _ in range(2)]
-        for _ in range(10):
-            await asyncio.sleep(0)
-        return waiting
-
-    async def send() -> int:
-        async with FaultServer(always(http())) as server:
-            return (await transport.send(Request("GET", server.url()))).status
-
-    transport, first = kind(limit=1), asyncio.new_event_loop()
-    with unanswered_port() as port:
-        tasks = first.run_until_complete(begin(port))
-        first.close()
-        assert 200 == asyncio.run(send())
-    asyncio.run(transport.aclose())
-
-    assert not any(task.done() for task in tasks)
-    for task in tasks:
-        task._log_destroy_pending = False
-    del task, tasks
-    gc.collect()

@@ -122,8 +122,7 @@ async def test_a_write_without_a_key_is_sent_once(kind: Kind, fault: Fault) -> N
 
 
 @pytest.mark.control("paymentsdk._call.retry.Retries._may_retry", lambda self, outcome: False)
-@both
-@pytest.mark.parametrize("name", [READ, KEYED])
+@pytest.mark.parametrize(("kind", "name"), [(AiohttpTransport, READ), (Http11Transport, KEYED)])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_may_be_sent_again_is_sent_again(kind: Kind, name: str, fault: Fault) -> None:
     """A read, and a write with its key and its bytes, on another connection: it succeeds at the second attempt."""
@@ -192,25 +191,6 @@ async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, unti
 
     assert ["ORD1"] * 122 == [getattr(outcome, "id", repr(outcome)) for outcome in outcomes]
     assert 122 == len(server.seen)
-
-
-@both
-async def test_without_retries_one_wait_for_a_connection_is_all(kind: Kind, until) -> None:
-    """`attempts=1` turns these retries off as well."""
-    held, timeout = Held(), Timeout(connect=0.1)
-    async with (
-        FaultServer(held) as server,
-        holding(server, kind, timeout=timeout, retry=RetryPolicy(attempts=1)) as client,
-    ):
-        calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(2)]
-        await until(lambda: len(server.seen) == 2)
-        calls += [asyncio.ensure_future(client.orders.get("ORD1"))]
-        with pytest.raises(NotSent, match="in use") as failed:
-            await calls[2]
-        held.released.set()
-        await asyncio.gather(*calls[:2])
-
-    assert 1 == failed.value.attempts
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.UNSENT", "no such mark")

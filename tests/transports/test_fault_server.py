@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
-from tests.faults import FaultServer, Peer, always, http, refused_port, unanswered_port
+from tests.faults import FaultServer, Peer, always, http
 
 
 async def talk(server: FaultServer, *data: bytes) -> bytes:
@@ -38,28 +37,6 @@ async def test_it_reads_bodies_of_both_kinds() -> None:
     assert "x" == server.seen[0].headers["host"]
 
 
-async def test_half_a_request_is_not_handled() -> None:
-    """A request that is cut off is not counted as seen."""
-    async with FaultServer(always(http())) as server:
-        assert b"" == await talk(server, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
-        assert b"" == await talk(server, b"POST / HT")
-
-    assert [] == server.seen
-    assert 2 == server.opened
-
-
-async def test_a_reset_is_a_reset() -> None:
-    """A script that breaks the connection gives the client a reset, and one that returns gives it an end."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        peer.reset()
-
-    async with FaultServer(script) as server:
-        with pytest.raises(ConnectionResetError):
-            await talk(server, b"GET / HTTP/1.1\r\n\r\n")
-
-
 async def test_a_script_that_is_wrong_is_heard_of() -> None:
     """What a script raises comes out when the server ends."""
 
@@ -69,13 +46,3 @@ async def test_a_script_that_is_wrong_is_heard_of() -> None:
     with pytest.raises(LookupError, match="wrong"):
         async with FaultServer(script) as server:
             await talk(server)
-
-
-def test_ports_that_do_not_response() -> None:
-    """One rejects at once; the other never responds."""
-    with refused_port() as port, socket.socket() as client, pytest.raises(ConnectionRefusedError):
-        client.connect(("127.0.0.1", port))
-    with unanswered_port() as port, socket.socket() as client:
-        client.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            client.connect(("127.0.0.1", port))

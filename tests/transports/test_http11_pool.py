@@ -98,25 +98,6 @@ async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None, patience:
         assert b"second" == (await answered(transport, wire, b"second", patience)).body
 
 
-async def test_an_idle_connection_that_hears_something_is_closed() -> None:
-    """What arrives on an idle connection closes it at once, and not at the next request."""
-    async with Wire() as wire, opened() as transport:
-        await answered(transport, wire, b"first")
-        wire.accepted[0].send(b"x")
-
-        assert b"" == await asyncio.get_running_loop().sock_recv(wire.accepted[0], 1)
-
-
-async def test_the_last_used_connection_goes_first() -> None:
-    """Of several idle connections the one that was used last is taken, so that those not needed grow old."""
-    async with FaultServer(always(http())) as server, opened() as transport:
-        await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
-        for _ in range(3):
-            await transport.send(Request("GET", server.url()))
-
-        assert 1 == len({request.connection for request in server.seen[3:]})
-
-
 async def test_discarded_connections_carry_nothing_more() -> None:
     """After `discard` no request starts on the connection of that response; one that has started since fails."""
     async with FaultServer(always(http())) as server, opened(limit=1) as transport:
@@ -138,26 +119,6 @@ async def test_discarded_connections_carry_nothing_more() -> None:
         assert [0, 1, 2, 2, 3] == [request.connection for request in server.seen]
 
 
-async def test_who_waits_does_not_get_a_discarded_connection() -> None:
-    """A connection that its user discards goes to none of those who wait for one, though it was meant for the next."""
-    async with FaultServer(always(http())) as server, opened(limit=1) as transport:
-
-        async def distrust() -> None:
-            transport.discard(await transport.send(Request("GET", server.url())))
-
-        await asyncio.gather(*(distrust() for _ in range(5)))
-
-        assert list(range(5)) == [request.connection for request in server.seen]
-
-
-async def test_no_idle_connection_is_kept_for_no_time() -> None:
-    """With `keepalive_timeout=0`, a connection is closed after its response."""
-    async with FaultServer(always(http())) as server, opened(keepalive_timeout=0) as transport:
-        await transport.send(Request("GET", server.url()))
-        await server.all_hung_up()
-        assert 0 == transport.open_connections
-
-
 async def test_a_connection_that_was_idle_for_too_long_is_not_used(until) -> None:
     """After `keepalive_timeout`, the next request opens a connection, and those that were idle are closed."""
     async with FaultServer(always(http())) as server, opened(keepalive_timeout=0.05) as transport:
@@ -166,18 +127,6 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used(until) -> Non
         await until(lambda: time.monotonic() > over)
         await transport.send(Request("GET", server.url()))
         assert (4, 1) == (server.opened, transport.open_connections)
-
-
-@pytest.mark.parametrize(("family", "outcome"), [(socket.AF_INET, 200), (socket.AF_INET6, False)])
-async def test_a_family_of_addresses_is_kept_to(family: socket.AddressFamily, outcome: object) -> None:
-    """With `family`, no address of another one is connected to; nothing was sent then."""
-    async with FaultServer(always(http())) as server, opened(family=family) as transport:
-        try:
-            result: object = (await transport.send(Request("GET", server.url()))).status
-        except SendFailed as failure:
-            result = failure.sent
-
-    assert outcome == result
 
 
 # --- places and the queue ---------------------------------------------------------------------------------------------

@@ -51,9 +51,3 @@ async def assert_it_fails_with_its_connection(transport: AiohttpTransport | Http
 async def test_discarding_fails_what_has_started(until: Until) -> None:
     """On the fast transport: `discard` fails a request that has started on the connection since."""
     await assert_it_fails_with_its_connection(Http11Transport(), until)
-
-
-@pytest.mark.control("paymentsdk.transports.aiohttp.AiohttpTransport.discard", lambda self, response: None)
-async def test_discarding_fails_what_has_started_on_aiohttp(until: Until) -> None:
-    """So it is on the default transport."""
-    await assert_it_fails_with_its_connection(AiohttpTransport(), until)

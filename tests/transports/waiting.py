@@ -31,18 +31,3 @@ async def wait_and_forget(pool: Pool, within: float | None) -> float | None:
 async def wait_for_ever(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
     """Wait for a place as long as it takes."""
     return await wait(pool, None)
-
-
-async def wait_beforehand(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
-    """Wait for a place, and leave as much time to connect in as if there had been no wait."""
-    await wait(pool, within)
-    return within
-
-
-async def wait_and_make_room(pool: Pool, within: float | None, wait=Pool.wait) -> float | None:
-    """Wait for a place, and give one back that there never was if none comes in time."""
-    try:
-        return await wait(pool, within)
-    except (SendFailed, asyncio.CancelledError):
-        pool.leave()
-        raise

@@ -6,15 +6,14 @@ import asyncio
 import sqlite3
 import traceback
 from collections.abc import Awaitable, Callable
-from contextlib import closing
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from paymentsdk import RequestInvalid, _sqlite
+from paymentsdk import RequestInvalid
 from paymentsdk.resources.orders import GET, Order
 from paymentsdk.webhooks import Inbox, InboxDepth, Look, state_of
 from tests.webhooks.conftest import Shop
@@ -128,19 +127,6 @@ async def test_a_look_that_is_due_later_is_made_then(world: World, until: Until)
     assert (row.status, row.due) == ("at rest", None)
 
 
-async def test_a_message_before_the_moment_keeps_it(world: World) -> None:
-    """A look at a message does not stand for the look that is due later."""
-    await world.inbox.put("77", "orders", "ORD1", due=NOON + timedelta(minutes=15))
-    await world.inbox.put("77", "orders", "ORD1")
-
-    async with world.inbox.handling(world.note, every=EVERY):
-        await world.is_quiet()
-
-    assert len(world.looks) == 1
-    [row] = await world.inbox.rows()
-    assert (row.status, row.due) == ("scheduled", NOON + timedelta(minutes=15))
-
-
 async def test_a_look_that_fails_is_tried_again_then_waits_for_a_person(
     world: World, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,33 +160,6 @@ async def test_a_look_that_fails_is_tried_again_then_waits_for_a_person(
     assert "hunter2" not in caplog.text + row.reason
     assert "ValueError" in row.reason
     assert "has failed 20 times and waits for `paymentsdk inbox retry`" in caplog.text
-
-
-async def test_a_resource_that_kills_its_workers_waits_for_a_person(world: World, until: Until) -> None:
-    """A look that never ends, as those of dead processes, counts as a try."""
-
-    async def handle(look: Look) -> None:
-        await world.note(look)
-        await asyncio.Event().wait()
-
-    async def work() -> None:
-        async with world.another(lease=86_400).handling(handle, every=EVERY, in_flight=30):
-            await asyncio.Event().wait()
-
-    await world.inbox.put("77", "orders", "ORD1")
-    task = asyncio.ensure_future(work())
-    for number in range(1, 21):
-        await until(lambda number=number: len(world.looks) == number)
-        await world.is_at("in hand")
-        world.now += 86_401
-    await world.is_at("failed")
-    assert (await world.inbox.depth()).failed == 1
-    assert await world.inbox.retry("77", "orders", "ORD1")
-    await until(lambda: len(world.looks) == 21)
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0)
-    await asyncio.wait((task,))
 
 
 async def test_a_look_is_cancelled_at_the_end_of_its_lease(database: str, until: Until, caplog: object) -> None:
@@ -297,67 +256,6 @@ async def test_an_older_state_is_not_handled_after_a_later_one(world: World, sho
     assert await shop.sales() == [("ORD1", "refunded"), ("ORD1", "settled"), ("ORD1", "closed")]
 
 
-async def test_what_is_not_new_needs_no_fence(world: World, shop: Shop, until: Until) -> None:
-    """A state that was handled is not new, and the look is done. After a stale read there is another look."""
-    news = []
-
-    async def handle(look: Look) -> None:
-        state, updated = [("refunded", NOON), ("refunded", NOON), ("processed", NOON - timedelta(1))][len(news)]
-        news.append(await look.is_new(state, updated))
-        if news[-1]:
-            await shop.work(look, state, updated)
-
-    async with world.inbox.handling(handle, every=EVERY):
-        for number in (1, 2):
-            await world.inbox.put("77", "orders", "ORD1")
-            await world.is_quiet()
-            assert len(news) == number
-        await world.inbox.put("77", "orders", "ORD1")
-        await until(lambda: len(news) == 3)
-        await world.is_at("waiting")
-
-    assert news == [True, False, False]
-
-
-async def test_an_error_behind_the_fence_is_not_tried_again(
-    world: World, shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The work is committed: the look is done, and the error is in the log."""
-
-    async def handle(look: Look) -> None:
-        await shop.work(look, "processed", NOON)
-        raise OSError("the mail was not sent")
-
-    await world.inbox.put("77", "orders", "ORD1")
-    async with world.inbox.handling(handle, every=EVERY):
-        await world.is_quiet()
-
-    assert await shop.sales() == [("ORD1", "processed")]
-    assert "attempt=1) is handled: OSError" in caplog.text
-
-
-async def test_a_moment_that_has_passed_leads_to_another_look(world: World, until: Until) -> None:
-    """A look that is under way may have read before it: so it is followed by another, as after a message."""
-
-    async def handle(look: Look) -> None:
-        await world.note(look)
-        if len(world.looks) == 1:
-            await world.inbox.put("77", "orders", "ORD1", due=NOON)
-
-    await world.inbox.put("77", "orders", "ORD1")
-    async with world.inbox.handling(handle, every=EVERY):
-        await until(lambda: len(world.looks) == 2)
-
-
-@pytest.mark.parametrize("due", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=timezone.max)])
-async def test_any_moment_can_be_listed(world: World, due: datetime) -> None:
-    """Of the ends of the calendar, too."""
-    await world.inbox.put("77", "orders", "ORD1", due=due)
-
-    [row] = await world.inbox.rows()
-    assert row.due in {datetime(9999, 12, 31, tzinfo=UTC), datetime.fromtimestamp(0, UTC)}
-
-
 async def test_a_handler_that_does_not_commit_has_failed(
     world: World, shop: Shop, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -378,26 +276,6 @@ async def test_a_handler_that_does_not_commit_has_failed(
 
     assert await shop.sales() == [("ORD1", "processed")]
     assert "attempt=1) is tried again: its fence was not committed" in caplog.text
-
-
-async def test_what_a_handler_awaits_may_be_cancelled(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody has cancelled the look: it has failed, with a pause, a number and a line in the log."""
-
-    async def handle(look: Look) -> None:
-        task = asyncio.ensure_future(asyncio.Event().wait())
-        task.cancel()
-        await task
-
-    await world.inbox.put("77", "orders", "ORD1")
-    async with world.inbox.handling(handle, every=EVERY):
-        for _ in range(2000):
-            [row] = await world.inbox.rows()
-            if row.reason:
-                break
-            await asyncio.sleep(EVERY)
-
-    assert (row.status, row.attempt) == ("waiting", 1)
-    assert "attempt=1) is tried again: the handler awaited something that was cancelled" in caplog.text
 
 
 async def test_the_end_waits_for_looks_and_begins_none(world: World, until: Until) -> None:
@@ -468,33 +346,6 @@ async def test_rows_at_rest_are_removed_and_fences_stay(world: World, shop: Shop
     assert await shop.sales() == [("ORD1", "processed")]
 
 
-async def test_depth_says_how_old_the_oldest_is(world: World, until: Until) -> None:
-    """It counts what waits, what is in hand, and the seconds since the oldest of what waits was put."""
-    go_on = asyncio.Event()
-
-    async def handle(look: Look) -> None:
-        await world.note(look)
-        await go_on.wait()
-
-    for number in range(3):
-        await world.inbox.put("77", "orders", f"ORD{number}")
-        world.now += 10
-    async with world.inbox.handling(handle, every=EVERY, in_flight=1):
-        await until(lambda: world.looks)
-        assert await world.inbox.depth() == InboxDepth(waiting=2, in_hand=1, failed=0, oldest=20.0)
-        go_on.set()
-
-
-@pytest.mark.parametrize("name", ["", "a'b", "a\\b", "a b", "a:b", "a%b", "ORD1\r\nX: 1", "é", "a" * 201, 7, None])
-async def test_names_are_checked(tmp_path: Path, name: str) -> None:
-    """A name that came with a message cannot end a text of SQL, or be taken for a value by any driver."""
-    inbox = Inbox(tmp_path / "shop.db")
-    for names in ((name, "orders", "ORD1"), ("77", name, "ORD1"), ("77", "orders", name)):
-        with pytest.raises(RequestInvalid, match="must be 1 to 200 ASCII letters"):
-            await inbox.put(*names)
-    assert not (tmp_path / "shop.db").exists()
-
-
 async def test_settings_are_checked(tmp_path: Path) -> None:
     """Settings that make no sense are rejected before anything is kept, and moments need a time zone."""
     for settings in ({"lease": 0}, {"keep": timedelta(0)}, {"keep": 7}):
@@ -508,25 +359,6 @@ async def test_settings_are_checked(tmp_path: Path) -> None:
     for settings in ({"in_flight": 0}, {"every": 0}):
         with pytest.raises(RequestInvalid):
             inbox.handling(None, **settings)
-
-
-async def test_states_are_checked(world: World) -> None:
-    """A state is part of a text of SQL, and its date has a time zone."""
-    rejected = []
-
-    async def handle(look: Look) -> None:
-        for call in (look.fence, look.is_new):
-            for state, updated in (("it's", NOON), ("paid", NOON.replace(tzinfo=None))):
-                try:
-                    await call(state, updated)
-                except RequestInvalid as error:
-                    rejected.append(error.path)
-
-    await world.inbox.put("77", "orders", "ORD1")
-    async with world.inbox.handling(handle, every=EVERY):
-        await world.is_quiet()
-
-    assert rejected == ["state", "updated"] * 2
 
 
 async def test_tables_of_another_version_are_rejected(database: str, shop: Shop) -> None:
@@ -557,28 +389,6 @@ async def test_a_worker_outlives_its_database(tmp_path: Path, until: Until, capl
         (tmp_path / "data").mkdir()
         await inbox.put("77", "orders", "ORD1")
         await until(lambda: looks)
-
-
-async def test_a_message_costs_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And messages that come together share one."""
-    inbox, commits = Inbox(tmp_path / "shop.db"), []
-    await inbox.put("77", "orders", "ORD0")
-    monkeypatch.setattr(_sqlite, "commit", lambda file, commit=_sqlite.commit: (commits.append(1), commit(file)))
-
-    await inbox.put("77", "orders", "ORD1")
-    assert len(commits) == 1
-    await asyncio.gather(*(inbox.put("77", "orders", f"ORD{number}") for number in range(500)))
-    assert len(commits) < 250
-
-
-async def test_the_file_may_have_tables_of_others(tmp_path: Path) -> None:
-    """The inbox is beside the tables of the program, so that one transaction can write to both."""
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as file:
-        file.execute("CREATE TABLE sale (id text)")
-    await Inbox(tmp_path / "shop.db").put("77", "orders", "ORD1")
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as file:
-        assert file.execute("SELECT seller, topic, id FROM paymentsdk_inbox").fetchall() == [("77", "orders", "ORD1")]
-        assert file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize("level", ["read_committed", "repeatable_read", "serializable"])
@@ -621,55 +431,6 @@ async def test_states_of_two_workers_are_handled_in_order(dsn: str, level: str) 
     assert (old.attempt, new.attempt) == (1, 2)
     [row] = await world.inbox.rows(id="ORD1")
     assert row.handled == ("processed", "refunded")
-
-
-@pytest.mark.parametrize("level", ["read_committed", "repeatable_read", "serializable"])
-async def test_an_old_transaction_cannot_handle_an_older_state(dsn: str, level: str) -> None:
-    """A transaction that began before another worker's work fails, though it still sees its own lease."""
-    world, looks, go_on = World(dsn), asyncio.Queue(), asyncio.Event()
-
-    async def handle(look: Look) -> None:
-        await looks.put(look)
-        await go_on.wait()
-
-    await world.inbox.put("77", "orders", "ORD1")
-    first, second = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
-    async with world.inbox.handling(handle, every=EVERY):
-        old = await looks.get()
-        transaction = first.transaction(isolation=level)
-        await transaction.start()
-        await first.execute("SELECT 1 FROM paymentsdk_inbox")
-        world.now += 61
-        new = await looks.get()
-        await second.execute(new.fence("refunded", NOON))
-        for updated in (NOON - timedelta(1), None):
-            with pytest.raises((asyncpg.IntegrityConstraintViolationError, asyncpg.SerializationError)):
-                async with first.transaction():
-                    await first.execute(old.fence("processed", updated))
-        await transaction.rollback()
-        go_on.set()
-    await first.close()
-    await second.close()
-
-
-async def test_a_fence_is_a_plain_statement_for_every_driver(dsn: str) -> None:
-    """Psycopg runs it, too; the statement has no values to be bound."""
-    import psycopg
-
-    world, shop = World(dsn), Shop(dsn)
-    await shop.start()
-
-    async def handle(look: Look) -> None:
-        async with await psycopg.AsyncConnection.connect(dsn.partition("?")[0]) as connection:
-            await connection.execute(f"SET search_path = {dsn.partition('search_path=')[2]}")
-            await connection.execute(look.fence("processed/accredited,REF1=processed", NOON))
-            await connection.execute("INSERT INTO sale VALUES (%s, %s)", (look.id, "processed"))
-
-    await world.inbox.put("77", "orders", "ORD1")
-    async with world.inbox.handling(handle, every=EVERY):
-        await world.is_quiet()
-
-    assert await shop.sales() == [("ORD1", "processed")]
 
 
 def order(**members: object) -> Order:

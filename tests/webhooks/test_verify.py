@@ -60,17 +60,9 @@ def reason_of(verify: Callable[[], Notification]) -> str:
     ("body", "topic", "resource", "event", "seller"),
     [
         (BODY, "orders", "ORD1", "msg_1", "77"),
-        (
-            b'{"specversion":"1.0","id":"e1","type":"orders","source":"s","subject":"ORD1"}',
-            "orders",
-            "ORD1",
-            "msg_1",
-            None,
-        ),
         (b'{"topic":"orders","id":"ORD1"}', "orders", "ORD1", "msg_1", None),
         (b'{"topic":"payments","id":123,"user_id":77}', "payments", "123", "msg_1", "77"),
         (b"plain text", None, None, "msg_1", None),
-        (b'["orders"]', None, None, "msg_1", None),
         (b"", None, None, "msg_1", None),
     ],
 )
@@ -85,23 +77,10 @@ def test_a_signed_message_is_read(
     )
 
 
-@pytest.mark.parametrize("of", [bytes, bytearray, memoryview])
-def test_a_body_may_be_any_bytes(of: Callable[[bytes], bytes]) -> None:
-    """Frameworks hand over bodies as bytes, bytearrays or memoryviews."""
-    assert Webhook.standard(SECRET).verify(standard(), of(BODY)).body == BODY
-
-
 def test_a_body_that_was_decoded_is_rejected() -> None:
     """A text is no raw body: encoding it again may change it."""
     with pytest.raises(RequestInvalid, match="raw bytes"):
         Webhook.standard(SECRET).verify(standard(), BODY.decode())  # type: ignore[arg-type]
-
-
-def test_names_of_headers_have_any_case() -> None:
-    """Servers hand over header fields as they came, in lower case, or as titles."""
-    fields = {name.title(): value for name, value in standard().items()}
-
-    assert Webhook.standard(SECRET).verify(fields, BODY).id == "ORD1"
 
 
 @pytest.mark.parametrize("secret", [SECRET, OLD_SECRET])
@@ -132,15 +111,10 @@ def test_a_timestamp_may_differ_by_the_tolerance(away: timedelta) -> None:
         ({"webhook-timestamp": ""}, "missing"),
         ({"webhook-signature": ""}, "missing"),
         ({"webhook-timestamp": "noon"}, "malformed"),
-        ({"webhook-timestamp": "-1"}, "malformed"),
         ({"webhook-timestamp": "1_777_896_000"}, "malformed"),
-        ({"webhook-timestamp": "٣"}, "malformed"),
-        ({"webhook-timestamp": "9" * 400}, "malformed"),
         ({"webhook-timestamp": "1777896000000"}, "stale"),
         ({"webhook-id": "msg_1\r\nX-Other: 1"}, "malformed"),
-        ({"webhook-signature": "v1"}, "mismatch"),
         ({"webhook-signature": "v1,***"}, "malformed"),
-        ({"webhook-signature": "v2,abc"}, "malformed"),
         ({"webhook-signature": "v1,"}, "mismatch"),
         ({"webhook-id": "msg_2"}, "mismatch"),
         ({"webhook-timestamp": "1777896001"}, "mismatch"),
@@ -151,12 +125,6 @@ def test_a_header_that_is_not_as_signed_is_rejected(change: dict[str, str], reas
     fields = {name: value for name, value in {**standard(), **change}.items() if value}
 
     assert reason_of(lambda: Webhook.standard(SECRET).verify(fields, BODY)) == reason
-
-
-@pytest.mark.parametrize("body", [BODY[:-1], BODY + b"\n", BODY.decode().encode("utf-16"), b"", BODY * 1000])
-def test_a_body_that_was_changed_is_rejected(body: bytes) -> None:
-    """A body that was cut off, grown or encoded anew has another signature."""
-    assert reason_of(lambda: Webhook.standard(SECRET).verify(standard(), body)) == "mismatch"
 
 
 def test_a_secret_of_somebody_else_is_rejected() -> None:
@@ -212,23 +180,6 @@ def test_a_manifest_signs_what_it_names(declared: str, query: str, text: str, si
     assert (notification.topic, notification.id, notification.signed) == ("orders", "ORD1", signed)
 
 
-def test_a_part_of_a_manifest_without_a_value_is_left_out() -> None:
-    """Without an id in the query, its part is not signed, and the notification does not trust the id of the body."""
-    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest=MANIFEST)
-
-    notification = webhook.verify(manifest("request-id:req-9;ts:1777896000;", ts="1777896000"), BODY)
-
-    assert (notification.id, notification.signed) == (None, {"request_id", "ts"})
-
-
-def test_milliseconds_are_a_timestamp_of_a_manifest() -> None:
-    """The text has the timestamp as it came."""
-    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest="ts:{ts};")
-
-    assert webhook.verify(manifest("ts:1777896000000;", ts="1777896000000"), b"").signed == {"ts"}
-    assert reason_of(lambda: webhook.verify(manifest("ts:1777895000000;", ts="1777895000000"), b"")) == "stale"
-
-
 @pytest.mark.parametrize(
     ("fields", "query", "reason"),
     [
@@ -248,16 +199,6 @@ def test_a_manifest_of_another_form_is_rejected(fields: dict[str, str], query: s
     webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest=MANIFEST)
 
     assert reason_of(lambda: webhook.verify(fields, BODY, query)) == reason
-
-
-def test_a_line_break_is_no_topic() -> None:
-    """What is not printable is not read: with a manifest, anybody could forge a line of a log."""
-    webhook = Webhook.manifest("s3cret-of-the-app", header="x-signature", manifest="id:{id};ts:{ts};")
-    fields = manifest("id:ORD1;ts:1777896000;", ts="1777896000")
-
-    notification = webhook.verify(fields, b'{"user_id":"77\\nforged"}', "id=ORD1&topic=orders%0Aforged")
-
-    assert (notification.topic, notification.id, notification.seller) == (None, "ORD1", None)
 
 
 def test_no_secret_shows(caplog: pytest.LogCaptureFixture) -> None:

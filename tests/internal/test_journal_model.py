@@ -1,7 +1,7 @@
 """No order of deaths, rejections, lost leases, wrong clocks and restored backups breaks a promise of the journal.
 
-The calls of the package run in a small world (`world.py`). Hypothesis steers it, and finds no broken promise. With each
-rule switched off in turn, random moves find the counterexample that the rule is there for.
+The calls of the package run in a small world (`journal_world.py`). Hypothesis steers it, and finds no broken promise.
+With each rule switched off in turn, random moves find the counterexample that the rule is there for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from msgspec import structs
 from paymentsdk.journal import Record, RecordState, Resolution, resolve_record
 from paymentsdk.journal import _record as states
 from paymentsdk.journal._record import barred
-from tests.journal import world
-from tests.journal.world import HOUR, BrokenPromiseError, Faults, World, WorldCall
+from tests.internal import journal_world as world
+from tests.internal.journal_world import HOUR, BrokenPromiseError, Faults, World, WorldCall
 
 T = TypeVar("T")
 Choose = Callable[[Sequence[T]], T]
