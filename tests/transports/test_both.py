@@ -173,6 +173,8 @@ async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
             for _ in range(2):
                 transport.discard(await transport.send(Request("GET", server.url())))
                 await turns(5)
+            if shared > 3:
+                break
 
     assert shared, "no request was cancelled after its connection had gone to the next one"
 

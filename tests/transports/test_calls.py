@@ -175,7 +175,7 @@ class OfNoTransport(SendFailed):
 @both
 async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, until) -> None:
     """Waits for a connection cost neither attempts nor the retry budget: nothing has reached the platform."""
-    held, waits, timeout = Held(), Counter(), Timeout(total=30.0, connect=0.1)
+    held, waits, timeout = Held(), Counter(), Timeout(total=30.0, connect=0.05)
 
     def observe(event: Event) -> None:
         if isinstance(event, AttemptEnded) and event.failure is not None:
@@ -184,13 +184,13 @@ async def test_calls_wait_for_a_connection_until_their_deadline(kind: Kind, unti
     async with FaultServer(held) as server, holding(server, kind, timeout=timeout, observers=[observe]) as client:
         calls = [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(2)]
         await until(lambda: len(server.seen) == 2)
-        calls += [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(120)]
-        await until(lambda: sum(count > 4 for count in waits.values()) == 120 or all(map(Task.done, calls[2:])))
+        calls += [asyncio.ensure_future(client.orders.get("ORD1")) for _ in range(30)]
+        await until(lambda: sum(count > 4 for count in waits.values()) == 30 or all(map(Task.done, calls[2:])))
         held.released.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
-    assert ["ORD1"] * 122 == [getattr(outcome, "id", repr(outcome)) for outcome in outcomes]
-    assert 122 == len(server.seen)
+    assert ["ORD1"] * 32 == [getattr(outcome, "id", repr(outcome)) for outcome in outcomes]
+    assert 32 == len(server.seen)
 
 
 @pytest.mark.control("paymentsdk._call.verdicts.UNSENT", "no such mark")

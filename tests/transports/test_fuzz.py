@@ -93,12 +93,12 @@ def has_short_chunk(shape: bytes) -> bool:
 
 @pytest.mark.control("paymentsdk.transports._aiohttp_messages._check_head", lambda *_: None)
 async def test_no_random_fault_divides_the_transports() -> None:
-    """400 responses with random faults: what only one transport takes has a reason that is written down.
+    """200 responses with random faults: what only one transport takes has a reason that is written down.
 
     The control leaves out what the default transport rejects beside aiohttp's parser.
     """
     chance = Random(17)
-    shapes = [mutated(chance) for _ in range(400)]
+    shapes = [mutated(chance) for _ in range(200)]
 
     by_default, fast = [await verdicts(shapes, name) for name in ("aiohttp", "http11")]
 

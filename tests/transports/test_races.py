@@ -20,11 +20,11 @@ class Forgetful(Attempt):
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_attempt_is_sent_once_and_its_failure_is_true(name: str) -> None:
     """`python -m benchmarks.bench_connections` does the same 10,000 times for each transport."""
-    outcomes = await race(name, 400, seed=7)
+    outcomes = await race(name, 150, seed=7)
 
     assert [] == outcomes.breaches
-    assert outcomes.counts["response"] > 200
-    assert outcomes.counts["failed as sent"] > 10
+    assert outcomes.counts["response"] > 60
+    assert outcomes.counts["failed as sent"] > 3
 
 
 async def test_the_races_find_what_is_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
