@@ -13,7 +13,7 @@ import os
 import signal
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -25,9 +25,11 @@ from paymentsdk._auth.database_stores import PostgresTokenStore, SQLiteTokenStor
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._auth.schemes import Auth, StaticToken
 from paymentsdk._auth.token_store import FileTokenStore, TokenPair
+from paymentsdk._database import close_shared
 from paymentsdk._postgres import is_dsn
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk._validate import check_path
+from paymentsdk.cli._output import Output, print_output
 from paymentsdk.cli._parsing import account_name, file, suggestion
 from paymentsdk.errors import RequestInvalid
 
@@ -205,6 +207,19 @@ def _read(path: str) -> dict[str, object]:
         form = 'valid TOML such as shop-1 = "TEST-..."' if is_toml else 'a JSON object such as {"shop-1": "TEST-..."}'
         raise RequestInvalid("--accounts", f"{path} is not {form}")
     return entries
+
+
+def run(command: Callable[[], Awaitable[Output]], *, as_json: bool) -> int:
+    """Run *command*, close the databases, print the result, and return the exit code."""
+
+    async def run_and_close() -> Output:
+        end_at_sigterm()
+        try:
+            return await command()
+        finally:
+            await close_shared()
+
+    return print_output(asyncio.run(run_and_close()), as_json=as_json)
 
 
 def end_at_sigterm() -> None:

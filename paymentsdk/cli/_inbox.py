@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from paymentsdk._database import close_shared
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
-from paymentsdk.cli._output import Output, counted, fields_of, print_output, table_of
+from paymentsdk.cli._accounts import run
+from paymentsdk.cli._output import Output, counted, fields_of, table_of
 from paymentsdk.cli._parsing import Commands, add_parser, file
 
 if TYPE_CHECKING:
@@ -54,14 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     if not is_dsn(database) and not (database and check_path("--file", database).is_file()):
         missing = f"there is no inbox {database}" if database else "no inbox is named"
         raise FileNotFoundError(f"{missing}; name it with --file or {_VARIABLE}")
-
-    async def run() -> Output:
-        try:
-            return await command(Inbox(database), options)
-        finally:
-            await close_shared()
-
-    return print_output(asyncio.run(run()), as_json=options.json)
+    return run(lambda: command(Inbox(database), options), as_json=options.json)
 
 
 async def _list(inbox: Inbox, options: argparse.Namespace) -> Output:

@@ -7,7 +7,6 @@ of a machine can see arguments, so no argument has a credential.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections import Counter
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
-from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
-from paymentsdk.cli._output import Output, Row, counted, fields_of, print_output, say, table_of
+from paymentsdk.cli._accounts import add_sources, run, sellers_of
+from paymentsdk.cli._output import Output, Row, counted, fields_of, say, table_of
 from paymentsdk.cli._parsing import Commands, add_parser, count, file
 from paymentsdk.errors import JournalUnavailable, RequestInvalid
 
@@ -72,8 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     command: _Command = options.command
     place = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
 
-    async def run() -> Output:
-        end_at_sigterm()
+    async def run_command() -> Output:
         try:
             async with aclosing(journal_at(place, "--file")) as journal:
                 return await command(journal, options)
@@ -81,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
             # The error's own text tells programs to call again.
             raise OSError(f"the journal is not available: {error.reason}") from None
 
-    return print_output(asyncio.run(run()), as_json=options.json)
+    return run(run_command, as_json=options.json)
 
 
 def journal_at(place: str, option: str) -> PostgresJournal | SQLiteJournal:

@@ -17,9 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paymentsdk._auth.token_store import TokenPair, certain_user_id
-from paymentsdk._database import close_shared
-from paymentsdk.cli._accounts import Store, TokenStores, add_store, end_at_sigterm, stores_of
-from paymentsdk.cli._output import Output, Row, counted, in_terminal, print_output, say, table_of
+from paymentsdk.cli._accounts import Store, TokenStores, add_store, run, stores_of
+from paymentsdk.cli._output import Output, Row, counted, in_terminal, say, table_of
 from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
 
@@ -71,15 +70,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if command is _exchange:  # Without an event loop, in which the first Ctrl-C would not end the wait for stdin.
         options.code = _code()
-
-    async def run() -> Output:
-        end_at_sigterm()
-        try:
-            return await command(stores, options)
-        finally:
-            await close_shared()
-
-    return print_output(asyncio.run(run()), as_json=options.json)
+    return run(lambda: command(stores, options), as_json=options.json)
 
 
 def _application() -> PaymentsClient:
