@@ -186,11 +186,6 @@ def _integer(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
 
 
-def _float(value: bytes) -> float:
-    number: float = _FLOAT.unpack(value)[0]
-    return number
-
-
 _FLOAT = Struct("!d")
 #: Readers of PostgreSQL's types in binary form, by the numbers of the types. All other types are read as text.
 _READERS: dict[int, Callable[[bytes], object]] = {
@@ -199,7 +194,7 @@ _READERS: dict[int, Callable[[bytes], object]] = {
     20: _integer,
     21: _integer,
     23: _integer,
-    701: _float,
+    701: lambda value: _FLOAT.unpack(value)[0],
 }
 
 
