@@ -29,6 +29,8 @@ Effect: TypeAlias = Literal[
 #: The names of attempts to deliver a notification begin with this; the topic follows.
 NOTIFICATIONS = "notifications."
 _DELIVERY = f"{NOTIFICATIONS}*"
+#: The names of attempts to deliver a notification.
+DELIVERY_NAMES = [f"{NOTIFICATIONS}{topic}" for topic in ("orders", "payments", "merchant_orders")]
 
 
 class EffectInfo(Struct, frozen=True):
@@ -40,12 +42,6 @@ class EffectInfo(Struct, frozen=True):
     """The details of a rule that this effect takes, of those that only some effects take."""
     operation: str = "*"
     """The operations that it can happen to."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of attempts to deliver a notification, if it happens to these; empty for other effects."""
-        topics = ("orders", "payments", "merchant_orders")
-        return tuple(f"{NOTIFICATIONS}{topic}" for topic in topics) if self.operation == _DELIVERY else ()
 
 
 _WALK = "merchant_orders.search"
@@ -184,7 +180,7 @@ class AddedFault(AbstractContextManager["AddedFault"]):
     def picks(self, operation: str, tenant: int | None) -> bool:
         """Count a request, and return whether it is hit."""
         rule = self.rule
-        if operation.startswith(NOTIFICATIONS) is not bool(EFFECTS[rule.effect].names):
+        if operation.startswith(NOTIFICATIONS) is not (EFFECTS[rule.effect].operation == _DELIVERY):
             return False
         if not fnmatch.fnmatchcase(operation, rule.operation) or rule.tenant not in (None, tenant):
             return False
@@ -249,7 +245,7 @@ class Faults:
         Raises:
             ValueError: No operation matches the name, or a detail is of the wrong type or out of bounds.
         """
-        names = EFFECTS[rule.effect].names or self._operations
+        names = DELIVERY_NAMES if EFFECTS[rule.effect].operation == _DELIVERY else self._operations
         if not any(fnmatch.fnmatchcase(name, rule.operation) for name in names):
             raise ValueError(f"no operation is called {rule.operation!r}; there are {', '.join(names)}")
         # Struct constructors check nothing, and a rule with a probability of 150 % would be accepted.

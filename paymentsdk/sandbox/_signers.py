@@ -186,13 +186,10 @@ def make_message(
         sent_at -= _STALE_SECONDS
     addition = "-" if "wrong_signature" in faults else ""
     headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
-    match request.signer:
-        case "standard":
-            headers |= _standard(request.secret, values["event"], str(int(sent_at)), content + addition.encode())
-        case ManifestSigner() as signer:
-            headers |= _manifest(signer, request.secret + addition, values, sent_at)
-        case _:
-            pass
+    if request.signer == "standard":
+        headers |= _standard(request.secret, values["event"], str(int(sent_at)), content + addition.encode())
+    elif request.signer != "none":
+        headers |= _manifest(request.signer, request.secret + addition, values, sent_at)
     if "truncated" in faults:
         content = content[: len(content) // 2]
     return url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content
@@ -219,12 +216,8 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def map_texts(value: object, change: Callable[[str], object]) -> object:
     """Return the JSON *value* with *change* applied to each text in it. The names of members do not change."""
-    match value:
-        case str():
-            return change(value)
-        case dict():
-            return {name: map_texts(member, change) for name, member in value.items()}
-        case list():
-            return [map_texts(member, change) for member in value]
-        case _:
-            return value
+    if isinstance(value, dict):
+        return {name: map_texts(member, change) for name, member in value.items()}
+    if isinstance(value, list):
+        return [map_texts(member, change) for member in value]
+    return change(value) if isinstance(value, str) else value

@@ -15,7 +15,7 @@ from importlib import resources
 
 from paymentsdk.money import total as sum_of
 from paymentsdk.resources.plans import AutoRecurring, Plan
-from paymentsdk.sandbox._faults import EFFECTS
+from paymentsdk.sandbox._faults import DELIVERY_NAMES, EFFECTS
 from paymentsdk.sandbox._pages.checkout_view import CheckoutView, ViewState, method_name, money, shop_address
 from paymentsdk.sandbox._records import AUTHORIZED, CANCELED, FINISHED, Subscription
 
@@ -104,7 +104,7 @@ def dashboard() -> Markup:
         render("effect.html", value=name, words=effect.words, operation=effect.operation)
         for name, effect in EFFECTS.items()
     )
-    topics = _options((name, name) for name in EFFECTS["lost"].names)
+    topics = _options((name, name) for name in DELIVERY_NAMES)
     return render("dashboard.html", effects=join(effects), topics=topics, **takers)
 
 
