@@ -100,6 +100,8 @@ async def test_a_repaired_item_is_kept_with_the_others(plain, quantities):
         ({"items": [{**ITEM, "unit_price": "10.25"}]}, "invalid_items"),
         ({"payer": {"email": 5}}, "bad_request"),
         ({"back_urls": []}, "invalid_back_urls"),
+        ({"back_urls": {"success": "shop"}}, "invalid_back_urls"),
+        ({"back_urls": {"failure": "http://shop.example:x"}}, "invalid_back_urls"),
         ({"payment_methods": {"installments": 37}}, "invalid_payment_methods"),
         ({"payment_methods": {"default_installments": 7, "installments": 6}}, "invalid_payment_methods"),
         ({"shipments": {"cost": "5"}}, "invalid_shipments"),
