@@ -83,6 +83,7 @@ def readings(bar: Bar, results: Mapping[str, Result]) -> list[Reading]:
 
 
 def _read(bar: Bar, row: Row, rows: Sequence[Row]) -> Reading | None:
+    """Return the reading of *row*; `None` without a row to compare with, or without the metric."""
     base = matching(rows, {**row.key, **bar.to})
     if not base or bar.metric not in row.samples:
         return None

@@ -56,6 +56,7 @@ def run(
 
 
 def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes event loops of the kind *name*."""
     if name == "asyncio":
         return asyncio.new_event_loop
     import uvloop  # noqa: PLC0415 - an optional peer

@@ -63,16 +63,19 @@ async def memory(transport: Transport, count: int) -> Mapping[str, float]:
 
 
 def _memory(name: str, count: int) -> Mapping[str, float]:
+    """Measure the memory per call over the transport *name*, in this process."""
     return asyncio.run(memory(_KINDS[name][0](limit=100), count))
 
 
 def _memory_of(name: str, count: int) -> Mapping[str, float]:
+    """Measure the memory per call over the transport *name*, in a new process."""
     # A new process: a process reuses memory that it has had before.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_memory, name, count).result()
 
 
 def _races(name: str, count: int) -> Mapping[str, float]:
+    """Race *count* requests over the transport *name*."""
     outcomes = asyncio.run(race(_KINDS[name][1], count, seed=1))
     told = {"right": "response", "in_doubt": "failed as sent", "not_sent": "failed as not sent"}
     return {**{metric: outcomes.counts[words] for metric, words in told.items()}, "wrong": len(outcomes.breaches)}

@@ -47,15 +47,18 @@ SHAPES = {
 
 
 def _ours(result: type[Struct], shape: Shape) -> Decode:
+    """Return our decoder."""
     decode = OPERATIONS[shape.operation].decoder.decode
     return lambda body: decode(body)[0]
 
 
 def _json(result: type[Struct], shape: Shape) -> Decode:
+    """Return the decoder of the standard library."""
     return json.loads
 
 
 def _orjson(result: type[Struct], shape: Shape) -> Decode:
+    """Return the decoder of orjson."""
     import orjson  # noqa: PLC0415 - an optional peer, like all below
 
     return orjson.loads
@@ -86,6 +89,7 @@ def _in_pydantic(hint: Any) -> Any:
 
 
 def _pydantic(result: type[Struct], shape: Shape) -> Decode:
+    """Return the decoder of pydantic."""
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(_model(result)).validate_json
@@ -136,6 +140,7 @@ def run(options: Options) -> Result:
 
 
 def _repeat(decode: Decode, body: bytes, count: int) -> None:
+    """Decode *body* so many times."""
     for _ in range(count):
         decode(body)
 
@@ -153,6 +158,7 @@ def _add_held(rows: list[Row], options: Options) -> None:
 
 
 def _held(contestant: str, shape: str, pages: int) -> dict[str, float]:
+    """Measure kept pages in a new process."""
     command = [sys.executable, "-m", "benchmarks.bench_decode", "--held", contestant, shape, str(pages)]
     process = subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent.parent)  # noqa: S603
     return msgspec.json.decode(process.stdout, type=dict[str, float])
@@ -172,6 +178,7 @@ def hold(contestant: str, shape: str, pages: int) -> dict[str, float]:
 
 
 def _bodies(shape: Shape, pages: int) -> Iterator[bytes]:
+    """Yield the pages to keep."""
     # One page at a time: the bytes of the responses must not count as memory of the decoded values.
     return (shape.make(i + 2) for i in range(pages))
 

@@ -97,6 +97,7 @@ class Platform:
         self.url = ""
 
     def status(self, seller: str) -> int:
+        """Count a request of *seller*, and return its status."""
         window = int(time.monotonic())
         when, count = self._windows.get(seller, (window, 0))
         count = count + 1 if when == window else 1
@@ -107,6 +108,7 @@ class Platform:
         return status
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Respond on one connection."""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -124,6 +126,7 @@ class Platform:
 
 @asynccontextmanager
 async def platform(load: Load) -> AsyncIterator[Platform]:
+    """Run the platform of *load*."""
     served = Platform(load.limit, load.latency)
     server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
     served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -150,6 +153,7 @@ class Callers:
         self.calls: list[tuple[Priority, bool, float]] = []
 
     async def run(self, seconds: float) -> None:
+        """Call for so many seconds."""
         tasks = [asyncio.create_task(self._loop(group)) for group in self._load.groups for _ in range(group.callers)]
         await asyncio.sleep(seconds)
         for task in tasks:
@@ -158,6 +162,7 @@ class Callers:
         await self._client.aclose()
 
     async def _loop(self, group: Group) -> None:
+        """Call again and again as one caller of *group*."""
         client = self._client.account(group.seller).with_options(priority=group.priority)
         while True:
             started, succeeded = time.monotonic(), True
@@ -175,6 +180,7 @@ def jain(shares: Sequence[float]) -> float:
 
 
 async def _measure(load: Load, seconds: float) -> Mapping[str, float]:
+    """Run the callers of *load* for so many seconds."""
     async with platform(load) as served:
         # The windows of the platform begin with each second, so this makes the first window whole.
         await asyncio.sleep(1.0 - time.monotonic() % 1.0 if seconds > 1.0 else 0.0)
@@ -193,6 +199,7 @@ async def _measure(load: Load, seconds: float) -> Mapping[str, float]:
 
 
 def _once(load: Load, seconds: float) -> Mapping[str, float]:
+    """Run `_measure` on a new event loop."""
     return asyncio.run(_measure(load, seconds))
 
 

@@ -47,11 +47,13 @@ def forced_write(folder: Path, times: int = 20) -> float:
 
 
 async def _make(client: PaymentsClient, numbers: Iterator[int], *, journaled: bool) -> None:
+    """Create an order for each number."""
     for number in numbers:
         await client.orders.create(_REQUEST, once=f"table-7/{number}" if journaled else None)
 
 
 async def _calls(journal: Journal | None, in_flight: int, calls: int, steps: list[None]) -> Mapping[str, float]:
+    """Create so many orders, so many at a time."""
     body, headers = payloads.response("created_order"), {"Date": formatdate()}
 
     def respond(request: Request) -> Response:

@@ -114,6 +114,7 @@ async def _million(base_url: str, total: int) -> list[dict[str, float]]:
 
 
 def _sample(rows: int) -> dict[str, float]:
+    """Return the memory and the CPU time so far."""
     return {"rows": rows, "rss_mib": harness.resident() / 2**20, "cpu_ms": time.process_time() * 1e3}
 
 

@@ -90,10 +90,12 @@ class Serving:
 
 
 def _ms(text: str) -> int:
+    """Return the moment *text* in milliseconds."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _iso(moment: int) -> str:
+    """Return *moment* as the platform writes it."""
     return (EPOCH + moment * MILLISECOND).isoformat(timespec="milliseconds")
 
 
@@ -107,10 +109,12 @@ def _dates(seller: int, count: int) -> array[int]:
 
 
 def _own(name: str) -> str:
+    """Return the name of an account as its token."""
     return name
 
 
 def _client(serving: Serving) -> PaymentsClient:
+    """Return a client of all sellers."""
     return PaymentsClient(base_url="https://x", accounts=_own, transport=serving)
 
 
@@ -188,10 +192,12 @@ WALKS = {"bare": bare, "search": searched, "walk": walked}
 
 
 def _sample(cpu: float, wall: float) -> dict[str, float]:
+    """Return the metrics of every task."""
     return {"cpu_ms": cpu * 1e3, "wall_ms": wall * 1e3, "peak_mib": _peak()}
 
 
 def _peak() -> float:
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -46,6 +46,7 @@ def run(options: Options) -> Result:
 
 
 def _run(measure: Callable[..., Coroutine[None, None, Mapping[str, float]]], *values: int) -> Mapping[str, float]:
+    """Run *measure* on a new event loop."""
     return asyncio.run(measure(*values))
 
 
@@ -79,6 +80,7 @@ async def orders(count: int) -> Mapping[str, float]:
 
 
 async def _live(sandbox: Sandbox, client: PaymentsClient, number: int) -> None:
+    """Create, pay and refund one order."""
     request = OrderRequest(
         external_reference=f"bench-{number}",
         total_amount=AMOUNT,

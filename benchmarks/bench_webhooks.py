@@ -35,6 +35,7 @@ def _message() -> tuple[dict[str, str], bytes]:
 
 
 def _variant(contestant: str, verify: Callable[[dict[str, str], bytes], object]) -> Variant:
+    """Return the variant of *contestant*."""
     headers, body = _message()
 
     def run(count: int) -> None:

@@ -26,6 +26,8 @@ ORDER = f"""{{"id": %d, "external_reference": "A-%d", "status": "closed", "order
 
 
 async def export(path: Path, rows: int) -> None:
+    """Export a search of so many rows to *path*."""
+
     def respond(request: Request) -> Response:
         transport.requests.clear()
         offset = int(dict(parse_qsl(urlsplit(request.url).query)).get("offset", 0))
@@ -40,6 +42,7 @@ async def export(path: Path, rows: int) -> None:
 
 
 def main() -> None:
+    """Measure and print a line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("suffix", choices=("parquet", "csv", "jsonl"))
     parser.add_argument("rows", type=int)

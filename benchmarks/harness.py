@@ -164,6 +164,7 @@ def interleave(
 
 
 def _slice(variant: Variant, count: int, clocks: Mapping[str, Callable[[], float]], row: Row) -> None:
+    """Measure one slice of *variant*, and add its samples to *row*."""
     # An idle second may cost a variant a pooled connection. This is not part of the cost of a call.
     variant.run(variant.least)
     gc.collect()
@@ -193,6 +194,7 @@ def _calibrate(variant: Variant, options: Options) -> int:
 
 
 def _wall(variant: Variant, count: int) -> float:
+    """Return the seconds of *count* calls."""
     start = time.perf_counter()
     variant.run(count)
     return time.perf_counter() - start
@@ -310,6 +312,7 @@ def load_average() -> float:
 
 
 def _cpu() -> str:
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -366,6 +369,7 @@ def save(outcome: Result, folder: Path = RESULTS) -> Path:
 
 
 def _one_row_per_line(outcome: Result) -> bytes:
+    """Return *outcome* as JSON with a line for each row."""
     # Results in the repository stay small, and a diff of two results shows the changed rows.
     head = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(outcome, rows=[])), indent=1)
     rows = b",\n  ".join(map(msgspec.json.encode, outcome.rows))

@@ -99,7 +99,10 @@ def invoices(count: int = 100, offset: int = 0) -> bytes:
 
 def sizes() -> str:
     """Return the size of each response in bytes, as a note."""
-    responses = {name: response(name) for name in ("order", "created_order", "payment_intent", "chat_completion")}
+    responses = {
+        name: response(name, next(order_ids()))
+        for name in ("order", "created_order", "payment_intent", "chat_completion")
+    }
     pages = {"100 merchant orders": merchant_orders(), "100 invoices": invoices()}
     sizes = ", ".join(f"{name} {len(body):,}" for name, body in (responses | pages).items())
     return f"bytes per response: {sizes}"

@@ -26,6 +26,7 @@ def running(workers: int) -> Iterator[str]:
 
 
 def _serve(connection: Connection, workers: int) -> None:
+    """Run the cluster until the other end of *connection* is closed."""
     with distributed.LocalCluster(
         n_workers=workers, threads_per_worker=4, processes=True, dashboard_address="127.0.0.1:0"
     ) as cluster:

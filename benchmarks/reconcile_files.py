@@ -58,6 +58,7 @@ def write(directory: Path, count: int) -> int:
 
 
 def _table(columns: dict[str, list[object]]) -> pa.Table:
+    """Return *columns* with the types and in the order of a walk."""
     return pa.table({name: pa.array(columns[name], kind) for name, kind in kinds().items() if name in columns})
 
 

@@ -67,10 +67,12 @@ def bars_table(results: Mapping[str, Result], *, missed: bool = False) -> str:
 
 
 def _reading(bar: Bar, reading: Reading) -> str:
+    """Return *reading* as text."""
     return f"{reading.value:.2f}{bar.unit}{f' ({reading.where})' if reading.where else ''}"
 
 
 def _verdict(measured: Sequence[Reading]) -> str:
+    """Return whether the bar holds."""
     if not measured:
         return "?"
     holding = sum(reading.holds for reading in measured)
@@ -78,6 +80,7 @@ def _verdict(measured: Sequence[Reading]) -> str:
 
 
 def _table(name: str, results: Mapping[str, Result]) -> str:
+    """Return the table of the bench *name*."""
     return tables.table(results[name])
 
 

@@ -86,27 +86,32 @@ class Load:
         return {"wall_ms": wall / number * 1e3, "cpu_ms": cpu / number * 1e3}
 
     def _connect(self) -> socket.socket:
+        """Open a connection to the server."""
         connection = socket.create_connection(("127.0.0.1", self._port), timeout=30)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def _request(self, kind: str) -> bytes:
+        """Return the bytes of a request."""
         if kind == "GET":
             return f"GET /v1/orders/{self._order} HTTP/1.1\r\n{self._headers}\r\n".encode()
         key = f"X-Idempotency-Key: load-{next(_numbers)}\r\nContent-Type: application/json\r\n"
         return f"POST /v1/orders HTTP/1.1\r\n{self._headers}{key}Content-Length: {len(_BODY)}\r\n\r\n".encode() + _BODY
 
     def _cpu(self) -> float:
+        """Return the CPU seconds of the server so far."""
         threads = Path(f"/proc/{self._pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _send(connection: object, requests: Iterator[bytes]) -> None:
+    """Send the next request, if there is one."""
     if isinstance(connection, socket.socket) and (request := next(requests, None)):
         connection.sendall(request)
 
 
 def _receive(connection: object) -> bytes:
+    """Return the body of the next response."""
     if not isinstance(connection, socket.socket):
         raise TypeError(connection)
     received = b""
@@ -121,6 +126,7 @@ def _receive(connection: object) -> bytes:
 
 
 def _exchange(connection: socket.socket, request: bytes) -> bytes:
+    """Send *request*, and return the body of its response."""
     connection.sendall(request)
     return _receive(connection)
 
@@ -134,12 +140,14 @@ def running(answers: Answers | None = None) -> Load:
 
 
 async def _sandbox() -> None:
+    """Serve a sandbox, and print its port and token."""
     async with Sandbox() as sandbox:
         print(json.dumps([int(sandbox.base_url.rpartition(":")[2]), sandbox.access_token]), flush=True)
         await asyncio.Event().wait()
 
 
 async def _plain(*answers: str) -> None:
+    """Serve a handler that returns *answers*, and print its port and a token."""
     get, create = (answer.encode() for answer in answers)
 
     async def on_get(_: web.Request) -> web.Response:

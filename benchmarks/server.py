@@ -169,6 +169,7 @@ def _paged(rows: str, total: int) -> Respond:
 
 
 def _number(pattern: re.Pattern[str], target: str, default: int) -> int:
+    """Return the number that *pattern* finds in *target*."""
     match = pattern.search(target)
     return int(match[1]) if match else default
 
@@ -203,6 +204,7 @@ class Connection(asyncio.Protocol):
                 self._write_response(method, target)
 
     def _write_response(self, method: str, target: str) -> None:
+        """Write the response, unless the connection is closed."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._respond(method, target))
 
@@ -221,6 +223,7 @@ async def _serve(sockets: list[socket.socket], respond: Respond, latency: float,
 
 
 def _main() -> None:
+    """Run the server."""
     line = argparse.ArgumentParser(description="Responses for the benches.")
     line.add_argument("sockets", type=int, nargs=2)
     line.add_argument("--certificate", default="")

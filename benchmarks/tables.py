@@ -114,6 +114,7 @@ _FURTHER: Mapping[str, tuple[set[str], Callable[[Mapping[str, Sequence[float]]],
 
 
 def _number(samples: Sequence[float], decimals: int) -> str:
+    """Return the median and the quartiles as text."""
     if not samples:
         return ""
     low, high = spread(samples)
@@ -122,6 +123,7 @@ def _number(samples: Sequence[float], decimals: int) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
+    """Return one line of a table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -147,6 +149,7 @@ def pivot(result: Result, down: str, across: Sequence[str], metric: str = "cpu_u
 
 
 def _under(result: Result, across: Sequence[str], column: Sequence[str | int]) -> list[Row]:
+    """Return the rows of *column*."""
     return matching(result.rows, dict(zip(across, column, strict=True)))
 
 

@@ -56,6 +56,7 @@ _MODULES = ("by_hand", "ours", "stripe_sdk", "openai_sdk", "bare_httpx")
 
 
 def _contestants(module: str) -> tuple[Contestant, ...]:
+    """Import *module*, and return its contestants."""
     return cast(tuple[Contestant, ...], importlib.import_module(f"{__name__}.{module}").CONTESTANTS)
 
 

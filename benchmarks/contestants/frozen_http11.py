@@ -44,6 +44,7 @@ _ORIGIN = re.compile(r"(https?)://([A-Za-z0-9._~-]+):([0-9]{1,5})")
 
 @lru_cache(maxsize=64)
 def _field_start(name: str) -> bytes:
+    """Return the bytes before the value of the field *name*."""
     return b"\r\n%b:" % name.lower().encode(errors="replace")
 
 
@@ -123,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             waiting.set_exception(error)
 
     def _let_go(self) -> None:
+        """Leave the pool, once."""
         if not self._closed:
             self._closed = True
             self._forget(self)
@@ -254,6 +256,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _refuse(why: str) -> NoReturn:
+    """Reject the response."""
     raise SendFailed(f"the response is not valid HTTP: {why}")
 
 
@@ -287,7 +290,7 @@ class ConnectionPool:
         self._buffer = memoryview(bytearray(READ))
         self.servers: dict[str, Server] = {}
         self._tick = 0
-        self._sweeper: object | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
 
     def enter(self, host: Hashable) -> bool:
         """Take a place for a request to *host*, if there is one."""
@@ -338,7 +341,19 @@ class ConnectionPool:
         connection.generation = self._tick
         server.idle.append(connection)
         if self._sweeper is None:
-            self._sweeper = self.loop
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Close nothing. As in version 0.2, the event loop always has a timer while connections are idle."""
+        self._tick += 1
+        self._sweeper = self.loop.call_later(self._keepalive_timeout / 2, self.sweep)
+
+    def abort(self) -> None:
+        """Close all connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in tuple(self.connections):
+            connection.abort()
 
     def _forget(self, server: Server, connection: Connection) -> None:
         """Remove the closed *connection* to a *server*."""
@@ -356,8 +371,8 @@ class Http11Transport:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for connection in () if self._pool is None else tuple(self._pool.connections):
-            connection.abort()
+        if self._pool is not None:
+            self._pool.abort()
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`."""
