@@ -204,7 +204,8 @@ def _peak() -> float:
 def measured(task: Task) -> dict[str, list[float]]:
     """Measure *task* in a new process."""
     command = [sys.executable, "-m", "benchmarks.bench_reconcile", "--child", msgspec.json.encode(task).decode()]
-    output = subprocess.run(command, check=True, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE).stdout  # noqa: S603
+    root = Path(__file__).parent.parent
+    output = subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE).stdout  # noqa: S603 - ours
     return {metric: [value] for metric, value in msgspec.json.decode(output, type=dict[str, float]).items()}
 
 

@@ -135,7 +135,8 @@ def running(answers: Answers | None = None) -> Load:
     """Start a sandbox, or a plain aiohttp handler that returns *answers*."""
     with on_core(cores()[1]):
         command = [sys.executable, "-m", "benchmarks.sandbox_server", *(answers or ())]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)  # noqa: S603 - ours
+        root = Path(__file__).parent.parent
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)  # noqa: S603 - ours
     return Load(process)
 
 
