@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -158,10 +158,11 @@ def serving(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[by
 def wait_for(file: Path) -> Mapping[str, str]:
     """Return the variables of a ready file, once it is there."""
     deadline = time.monotonic() + 30
-    while not file.exists():
+    while True:
+        with suppress(FileNotFoundError):
+            return dict(line.split("=", 1) for line in file.read_text().splitlines())
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return dict(line.split("=", 1) for line in file.read_text().splitlines())
 
 
 def test_a_ready_file_says_when_and_where(tmp_path: Path):

@@ -279,7 +279,7 @@ def runs(machine: type[Machine], *, share: int) -> int:
     return machine.runs
 
 
-@pytest.mark.control("paymentsdk.sandbox._pipeline.replay", lambda *_, **__: None)
+@pytest.mark.control("paymentsdk.sandbox._store.Store.saved_response", lambda *_, **__: None)
 def test_what_happens_is_what_the_contract_promises():
     """In whatever order, with whatever faults in between: each effect once, and no more goes back than was paid."""
     assert runs(Machine, share=20)

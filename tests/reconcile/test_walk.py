@@ -413,7 +413,6 @@ async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None
         {"created": WEEK[:1]},
         {"lag": 900},
         {"accounts": "shop-1"},
-        {"accounts": [""]},
         {"lag": timedelta(days=2)},
         {"max_window": 1},
         {"in_flight": 0},
