@@ -203,7 +203,7 @@ def test_public_names_match_the_snapshot() -> None:
     expected = SNAPSHOT.read_text(encoding="utf-8").splitlines()
     difference = list(unified_diff(expected, snapshot().splitlines(), "snapshot", "package", lineterm="", n=0))
 
-    assert [] == difference
+    assert [] == difference, "if intended, run `python tests/test_public_names.py > tests/public_names.txt`"
 
 
 def test_each_object_is_public_once() -> None:

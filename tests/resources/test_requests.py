@@ -49,7 +49,8 @@ def test_the_table_has_every_member_that_is_declared() -> None:
     }
     members = {member for name, body in bodies.items() for member in present(body, json.loads(WHOLE[name]))}
 
-    assert {member for body in bodies.values() for member in declared(body)} == members | INSTEAD
+    expected = {member for body in bodies.values() for member in declared(body)}
+    assert expected == members | INSTEAD, "give each new member a value in tests/resources/requests.json"
 
 
 @pytest.mark.parametrize("name", WHOLE)

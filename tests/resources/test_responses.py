@@ -72,7 +72,8 @@ def test_the_table_has_every_member_that_is_declared() -> None:
     responses = {name: inspect.type_info(operation.result) for name, operation in OPERATIONS.items()}
     members = {member for name, text in WHOLE.items() for member in present(responses[name], json.loads(text))}
 
-    assert {member for response in responses.values() for member in declared(response)} == members
+    expected = {member for response in responses.values() for member in declared(response)}
+    assert expected == members, "give each new member a value in tests/resources/responses.json"
 
 
 @pytest.mark.parametrize("name", WHOLE)
