@@ -43,6 +43,29 @@ def test_without_transactions_a_kill_is_seen(tmp_path):
     assert len(result["wrong"]) > 10
 
 
+def killed_under_load(path: Path, kills: int, *options: str) -> dict:
+    """Run the load; return what it found."""
+    command = [sys.executable, str(WORKER.with_name("crash_load.py")), str(path), str(kills), *options]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert 0 == process.returncode, process.stderr
+    return json.loads(process.stdout)
+
+
+def test_kills_under_load_lose_nothing_that_was_acknowledged(tmp_path):
+    """60 kills amid 16 requests in flight, which share commits: responses were true, and keys took effect once."""
+    result = killed_under_load(tmp_path / "sandbox.db", 60)
+
+    assert result["acknowledged"] > 600
+    assert ([], 0) == (result["lost"], result["doubled"])
+
+
+def test_responses_before_their_commit_are_seen(tmp_path):
+    """The negative control: a sandbox that responds first and commits later loses what it has acknowledged."""
+    result = killed_under_load(tmp_path / "sandbox.db", 3, "--answer-first")
+
+    assert len(result["lost"]) > 3
+
+
 SERVE = """
 import asyncio, sys
 from paymentsdk.sandbox import Sandbox, WebhookRequest
