@@ -24,7 +24,7 @@ async def test_an_attempt_is_sent_once_and_its_failure_is_true(name: str) -> Non
 
     assert [] == outcomes.breaches
     assert outcomes.counts["response"] > 60
-    assert outcomes.counts["failed as sent"] > 3
+    assert outcomes.counts["failed as sent"] > 0
 
 
 async def test_the_races_find_what_is_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
