@@ -58,14 +58,16 @@ def pinned(bounds: Iterable[str]) -> list[str]:
     return [bound.replace(">=", "==") for bound in bounds]
 
 
+#: libfaketime leaves timers alone.
+REAL_TIMERS = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 #: Surroundings that have found defects: a command before pytest, options of pytest, and environment variables.
 SURROUNDINGS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     # The small letter of I has no dot, so CPython 3.11 does not recognize INSERT as insert.
     "turkish": ([], [], {"LC_ALL": "tr_TR.UTF-8"}),
     "sao-paulo": ([], [], {"TZ": "America/Sao_Paulo"}),
     "kathmandu": ([], [], {"TZ": "Asia/Kathmandu"}),
-    "leap-day": (["faketime", "-m", "2028-02-29 11:00:00"], [], {}),
-    "midnight": (["faketime", "-m", "2026-12-31 23:58:00"], [], {"TZ": "UTC"}),
+    "leap-day": (["faketime", "-m", "2028-02-29 11:00:00"], [], REAL_TIMERS),
+    "midnight": (["faketime", "-m", "2026-12-31 23:58:00"], [], {"TZ": "UTC", **REAL_TIMERS}),
     "read-only-home": (["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], [], {"HOME": "/proc"}),
     "random-order": ([], ["-p", "randomly"], {}),
     "dev-mode": ([], [], {"PYTHONDEVMODE": "1"}),
