@@ -561,7 +561,7 @@ def tellable(error: E) -> E:
     return error
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """Return a description of *error* without credentials.
 
     The text of a foreign error may hold anything, so its type, the system's text for its number, and the line that

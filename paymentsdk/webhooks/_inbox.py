@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -20,7 +20,7 @@ from paymentsdk._database import Database, Kind, shared
 from paymentsdk._validate import check_seconds, check_within, plain_duration
 from paymentsdk.errors import RequestInvalid, describe
 from paymentsdk.webhooks import _table
-from paymentsdk.webhooks._table import Claimed, End, InboxDepth, InboxRow
+from paymentsdk.webhooks._table import Claim, InboxDepth, InboxRow
 
 if TYPE_CHECKING:
     from paymentsdk.resources.orders import Order
@@ -29,21 +29,11 @@ logger = logging.getLogger("paymentsdk")
 
 #: Seconds without work after which the connection is closed.
 _IDLE = 30.0
-#: Seconds between two searches for old rows, and the longest pause between two tries.
+#: The longest pause between two tries, in seconds.
 _HOUR = 3600.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 #: Text in a fence: it contains no quote, and no placeholder of any driver.
 _NAME = re.compile(r"[A-Za-z0-9_.,=@/+-]{1,200}")
-
-
-class _Notes(Struct):
-    """The facts about a look that its handler has reported."""
-
-    states: list[str] = []
-    """The states of its fences."""
-    is_stale: bool = False
-    """Whether the handler has read an older state than the last handled state."""
 
 
 class Look(Struct, frozen=True, eq=False):
@@ -57,9 +47,10 @@ class Look(Struct, frozen=True, eq=False):
     """The id of the resource."""
     attempt: int
     """The number of the try since the last success, from 1 to 20."""
-    _claimed: Claimed
+    _claimed: Claim
     _lane: Database
-    _notes: _Notes
+    _states: list[str]
+    """The states of its fences, and the stale states that it has read: all have to be handled at its end."""
 
     def __repr__(self) -> str:
         return f"Look(seller={self.seller!r}, topic={self.topic!r}, id={self.id!r}, attempt={self.attempt})"
@@ -78,13 +69,15 @@ class Look(Struct, frozen=True, eq=False):
             ConnectionError: The database cannot be used.
             RequestInvalid: As in `fence`.
         """
-        _check_name("state", state)
-        moment = _microseconds(updated)
-        states = await self._lane.run(partial(_table.handled, key=self._claimed.key), Kind.READS)
-        if state in states:
+        moment = _seconds("updated", updated)
+        key = self._claimed[:3]
+        states = await self._lane.run(partial(_table.handled, key=key), Kind.READS)
+        if _check_name("state", state) in states:
             return False
-        self._notes.is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
-        return not self._notes.is_stale
+        is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
+        if is_stale:
+            self._states.append(state)
+        return not is_stale
 
     def fence(self, state: str, updated: datetime | None) -> str:
         """Return one SQL statement for the handler's own transaction in the same database, with any driver.
@@ -103,8 +96,8 @@ class Look(Struct, frozen=True, eq=False):
         Raises:
             RequestInvalid: *state* has other characters, or *updated* has no time zone.
         """
-        statement = _table.fence(self._claimed, _check_name("state", state), _microseconds(updated))
-        self._notes.states.append(state)
+        statement = _table.fence(self._claimed, _check_name("state", state), _seconds("updated", updated))
+        self._states.append(state)
         return statement
 
 
@@ -167,20 +160,17 @@ class Inbox:
                 seller, topic and id. So take them from signed data, or from your own.
             id: The id of the resource.
             due: Look then, not now; with a time zone. Put each new order for its expiration, in case a notification is
-                lost. All moments that were put are kept.
+                lost. Of several moments to come, the first and the last are kept.
 
         Raises:
             ConnectionError: The resource was not noted; answer 503, so that the platform sends the message again.
             RequestInvalid: A name has other characters, or *due* has no time zone; answer 400.
         """
         key = _check_name("seller", seller), _check_name("topic", topic), _check_name("id", id)
-        if due is not None and due.tzinfo is None:
-            raise RequestInvalid("due", "must have a time zone")
-        # `datetime` could not read later or earlier moments, such as `datetime.max`, back.
-        item = key, None if due is None else min(max(due.timestamp(), 0.0), _LATEST)
-        await self._lane.run_together(_table.put, item, Kind.STATEMENT)
+        await self._lane.run_together(_table.put, (*key, _seconds("due", due)), Kind.STATEMENT)
 
-    def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def handling(self, handle: Handler, *, in_flight: int = 8, every: float = 1.0) -> AsyncIterator[None]:
         """Look at due resources in the background while the context lasts. Its end waits for looks under way.
 
         A look that raises is tried again after *every* seconds. The pause doubles each time, up to an hour. After 20
@@ -196,7 +186,36 @@ class Inbox:
         """
         check_within("in_flight", in_flight, 1, 1000)
         check_seconds("every", every)
-        return _Worker(self._lane, self._lease, self._keep, handle, in_flight, every).run()
+        loop = asyncio.get_running_loop()
+        stopping, looks = loop.create_future(), set[asyncio.Task[None]]()
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                while not stopping.done():
+                    until, limit = loop.time() + self._lease, in_flight - len(looks)
+                    claim = partial(_table.claim, owner=token_hex(16), lease=self._lease, limit=limit, keep=self._keep)
+                    try:
+                        claims = await self._lane.run(claim)
+                    except ConnectionError as error:
+                        claims = []
+                        logger.warning("inbox: %s", error)
+                    for claimed in claims:
+                        task = group.create_task(self._look(claimed, handle, until, every))
+                        looks.add(task)
+                        task.add_done_callback(looks.discard)
+                    if len(claims) == limit or not claims:
+                        await asyncio.wait({stopping, *looks}, timeout=every, return_when=asyncio.FIRST_COMPLETED)
+
+        worker = asyncio.ensure_future(work())
+        try:
+            yield
+        finally:
+            stopping.set_result(None)
+            try:
+                await asyncio.wait((worker,))
+            finally:  # Also if the caller is cancelled, so that no task outlives the context.
+                worker.cancel()
+                await asyncio.wait((worker,))
 
     async def rows(self, *, failed: bool = False, id: str | None = None) -> list[InboxRow]:  # noqa: A002
         """Return up to 1,000 rows that are not at rest, the oldest first.
@@ -226,85 +245,19 @@ class Inbox:
         """
         return await self._lane.run(partial(_table.retry, key=(seller, topic, id)))
 
-
-class _Worker(Struct, eq=False):
-    """Claims due resources, and calls the handler for each."""
-
-    lane: Database
-    lease: float
-    keep: timedelta
-    handle: Handler
-    in_flight: int
-    every: float
-    looks: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Work while the context lasts, then wait for the looks that are under way."""
-        stopping = asyncio.get_running_loop().create_future()
-        working = asyncio.ensure_future(self._work(stopping))
-        try:
-            yield
-        finally:
-            stopping.set_result(None)
-            try:
-                await asyncio.wait((working,))
-            finally:  # Also if the caller is cancelled, so that no task outlives the context.
-                tasks = working, *self.looks
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
-
-    async def _work(self, stopping: asyncio.Future[None]) -> None:
-        removed_at = -_HOUR
-        while not stopping.done():
-            now, count = asyncio.get_running_loop().time(), 0
-            try:
-                count = await self._begin(now)
-                if now >= removed_at + _HOUR and not await self.lane.run(partial(_table.remove, keep=self.keep)):
-                    removed_at = now
-            except ConnectionError as error:
-                logger.warning("inbox: %s", error)
-            except Exception:
-                logger.exception("the inbox failed; it continues")
-            if len(self.looks) >= self.in_flight:
-                await asyncio.wait({stopping, *self.looks}, return_when=asyncio.FIRST_COMPLETED)
-            elif not count:
-                await asyncio.wait((stopping,), timeout=self.every)
-        if self.looks:
-            await asyncio.wait(self.looks)
-
-    async def _begin(self, now: float) -> int:
-        """Begin looks at due resources, as many as there is room for; return how many."""
-        limit = self.in_flight - len(self.looks)
-        claim = partial(_table.claim, owner=token_hex(16), lease=self.lease, limit=limit)
-        claims = await self.lane.run(claim, Kind.STATEMENT)
-        for claimed in claims:
-            task = asyncio.ensure_future(self._look(claimed, now + self.lease))
-            self.looks.add(task)
-            task.add_done_callback(self.looks.discard)
-        return len(claims)
-
-    async def _look(self, claimed: Claimed, until: float) -> None:
-        notes, reason = _Notes(), ""
-        look = Look(*claimed.key, claimed.attempt, claimed, self.lane, notes)
-        timeout = asyncio.timeout_at(until)
+    async def _look(self, claimed: Claim, handle: Handler, until: float, every: float) -> None:
+        """Call the handler, until a moment by the clock of the loop, and store the result."""
+        look = Look(*claimed[:4], claimed, self._lane, [])
+        reason, timeout = "", asyncio.timeout_at(until)
         try:
             async with timeout:
-                await self.handle(look)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                self.lane.run(partial(_table.give_back, claimed=claimed))
-                raise
-            reason = "the handler awaited something that was cancelled"
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            reason = f"it took longer than its lease, {self.lease:g} s" if timeout.expired() else describe(error)
-        if not reason and notes.is_stale:
-            reason = "the handler read an older state than the last handled state"
-        pause = min(self.every * 2 ** (claimed.attempt - 1), _HOUR)
+                await handle(look)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a handler may raise anything
+            reason = f"it took longer than its lease, {self._lease:g} s" if timeout.expired() else describe(error)
+        pause = min(every * 2 ** (look.attempt - 1), _HOUR)
+        end = partial(_table.end, claimed=claimed, reason=reason, states=look._states, pause=pause)  # noqa: SLF001
         try:
-            outcome = await self.lane.run_together(_table.end, End(claimed, reason, notes.states, pause))
+            outcome = await self._lane.run(end)
         except ConnectionError as error:
             outcome = f"is looked at again after its lease: {error}"
         if outcome:
@@ -327,9 +280,10 @@ def _check_name(name: str, value: str) -> str:
     return value
 
 
-def _microseconds(moment: datetime | None) -> int | None:
+def _seconds(name: str, moment: datetime | None) -> float | None:
     if moment is None:
         return None
     if moment.tzinfo is None:
-        raise RequestInvalid("updated", "must have a time zone")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+        raise RequestInvalid(name, "must have a time zone")
+    # `datetime` could not read later or earlier moments, such as `datetime.max`, back.
+    return min(max(moment.timestamp(), 0.0), _LATEST)

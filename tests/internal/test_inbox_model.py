@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ class Tables:
         self._connection = connection
         self._handler = handler
         self._clock = clock
-        self._claims: dict[str, _table.Claimed] = {}
+        self._claims: dict[str, _table.Claim] = {}
 
     @contextmanager
     def _at(self, now: float) -> Iterator[Connection]:
@@ -102,14 +103,14 @@ class Tables:
     def put(self, event: str, now: float, due: float | None = None) -> bool:
         """See `Store.put`."""
         with self._at(now) as connection:
-            _table.put(connection, [(ORDER, due)])
+            _table.put(connection, [(*ORDER, due)])
         return False
 
     def claim(self, owner: str, now: float) -> Claim | None:
         """See `Store.claim`."""
         owner = f"{owner}-{len(self._claims)}"
         with self._at(now) as connection:
-            claims = _table.claim(connection, owner, LEASE, 1)
+            claims = _table.claim(connection, owner, LEASE, 1, timedelta(days=90))
         if not claims:
             return None
         [self._claims[owner]] = claims
@@ -122,7 +123,7 @@ class Tables:
 
     def work(self, claim: Claim, state: str, updated: float) -> bool:
         """See `Store.work`."""
-        fence = _table.fence(self._claims[claim.owner], state, round(updated * 1e6))
+        fence = _table.fence(self._claims[claim.owner], state, updated)
         with suppress(sqlite3.IntegrityError), self._handler:
             self._handler.execute(fence)
             self._handler.execute("INSERT INTO sale VALUES (?, ?)", (state, updated))
@@ -132,12 +133,12 @@ class Tables:
     def settle(self, claim: Claim, now: float) -> None:
         """See `Store.settle`."""
         with self._at(now) as connection:
-            _table.end(connection, [_table.End(self._claims[claim.owner], "", [], 1.0)])
+            _table.end(connection, self._claims[claim.owner], "", [], 1.0)
 
     def fail(self, claim: Claim, states: list[str], now: float) -> None:
         """See `Store.fail`."""
         with self._at(now) as connection:
-            _table.end(connection, [_table.End(self._claims[claim.owner], "it has failed", states, 1.0)])
+            _table.end(connection, self._claims[claim.owner], "it has failed", states, 1.0)
 
     def next_due(self) -> float:
         """See `Store.next_due`."""
