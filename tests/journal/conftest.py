@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.journal import Record, SQLiteJournal, derive_key
+from paymentsdk.journal import Record, derive_key
 from paymentsdk.journal._record import digest
-from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.platform import TOKEN, URL, Platform
+from paymentsdk.testing import FakeClock
+from tests.journal.platform import TOKEN, Platform, World
 
 MakeRecord = Callable[..., Record]
 Start = Callable[..., PaymentsClient]
@@ -40,35 +40,30 @@ def record() -> MakeRecord:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
+def world(tmp_path: Path) -> World:
+    """A new one."""
+    return World(tmp_path / "payments.db")
+
+
+@pytest.fixture
+def clock(world: World) -> FakeClock:
     """A clock that stands still."""
-    return FakeClock()
+    return world.clock
 
 
 @pytest.fixture
-def platform(clock: FakeClock) -> Platform:
+def platform(world: World) -> Platform:
     """A platform whose clock is that of the client."""
-    return Platform(clock)
+    return world.platform
 
 
 @pytest.fixture
-async def start(tmp_path: Path, clock: FakeClock, platform: Platform) -> AsyncIterator[Start]:
-    """Start a process: a client over the one journal. A second one stands for the process after a restart."""
+async def start(world: World) -> AsyncIterator[Start]:
+    """Start processes that end with the test."""
     clients: list[PaymentsClient] = []
 
-    def start(
-        token: str | None = TOKEN,
-        *,
-        kind: type[PaymentsClient] = PaymentsClient,
-        journal: type[SQLiteJournal] = SQLiteJournal,
-        seal: Callable[[bytes], bytes] | None = None,
-        unseal: Callable[[bytes], bytes] | None = None,
-        handler: Callable[..., object] = platform,
-        **settings: object,
-    ) -> PaymentsClient:
-        store = journal(tmp_path / "payments.db", now=clock.now, seal=seal, unseal=unseal or seal)
-        settings = {"base_url": URL, "clock": clock, "transport": MemoryTransport(handler), **settings}
-        clients.append(kind(token, journal=store, **settings))
+    def start(token: str | None = TOKEN, **settings: object) -> PaymentsClient:
+        clients.append(world.connect(token=token, **settings))
         return clients[-1]
 
     yield start

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import math
 import pickle
 from datetime import datetime, timedelta
 from pathlib import Path
-from weakref import ref
 
 import pytest
 
 from paymentsdk import (
     OPERATIONS,
-    APIError,
     Deferred,
     InProgress,
     JournalUnavailable,
@@ -27,7 +23,6 @@ from paymentsdk import (
     RequestInvalid,
     Response,
     RetryPolicy,
-    SendFailed,
 )
 from paymentsdk.events import Event
 from paymentsdk.journal import Journal, RecordState, derive_key
@@ -46,22 +41,6 @@ async def test_the_same_name_returns_the_finished_order(start, platform: Platfor
 
     assert first == await start().orders.create(order(), once="table-7/1")
     assert 1 == len(platform.posts)
-
-
-class Fleeting:
-    """Tokens that live a few seconds each; the last for ever."""
-
-    def __init__(self, *lives: float) -> None:
-        self.lives, self.ends = list(lives), 0.0
-
-    def token(self, now: float) -> str | None:
-        """See `Auth`."""
-        return TOKEN if now < self.ends else None
-
-    async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
-        """See `Auth`."""
-        self.ends = now + (self.lives.pop(0) if self.lives else math.inf)
-        return TOKEN
 
 
 async def test_a_result_says_how_old_a_kept_response_is(start, platform: Platform, clock: FakeClock) -> None:
@@ -137,25 +116,22 @@ async def test_a_lost_response_is_recovered_with_the_same_key_and_bytes(start, p
 
 async def test_what_was_not_sent_may_be_sent_again(start, platform: Platform) -> None:
     """A call that is told `NotSent` may be repeated under its name."""
-    transport = MemoryTransport(platform)
-    client = start(transport=transport, retry=ONCE)
-    await client.plans.search().collect()
-    transport.replies(SendFailed("connection refused", sent=False))
+    platform.is_away, client = True, start(retry=ONCE)
     with pytest.raises(NotSent):
         await client.orders.create(order(), once="table-7/1")
+    platform.is_away = False
 
     assert "ORD0" == (await client.orders.create(order(), once="table-7/1")).id
 
 
 async def test_deferred_is_left_to_recovery(start, platform: Platform) -> None:
-    """With `defer`, what could not be sent is no `NotSent`: recovery sends it."""
-    transport = MemoryTransport(platform)
-    client = start(transport=transport, retry=ONCE)
-    await client.plans.search().collect()
-    transport.replies(SendFailed("connection refused", sent=False))
+    """With `defer`, what could not be sent is no `NotSent`: recovery sends it, though one before has reached nobody."""
+    platform.is_away, client = True, start(retry=ONCE)
     with pytest.raises(Deferred) as deferred:
         await client.orders.create(order(), once="table-7/1", defer=True)
     assert not isinstance(deferred.value, NotSent)
+    assert {RecordState.DEFERRED: 1} == dict((await client.recover()).resolved)
+    platform.is_away = False
 
     assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
     assert 1 == len(platform.made)
@@ -213,20 +189,10 @@ async def test_a_write_without_a_key_is_never_sent_twice(start, platform: Platfo
         assert error.advice == f"its name does not resend it; without it, {OPERATIONS['customers.create'].in_doubt}"
 
 
-@pytest.mark.parametrize("closed", [False, True], ids=["open", "purged"])
-async def test_an_unknown_outcome_of_a_named_write_leads_back_to_its_name(
-    start, platform: Platform, clock: FakeClock, closed: bool
-) -> None:
-    """Its error does not advise to send it with its key alone: that would go round the record, and around `not_after`.
-
-    Of one that was done and purged nobody knows when that was: after a day, the key would be a second order.
-    """
-    platform.lose = not closed
-    client = start(retry=RetryPolicy(attempts=1))
-    if closed:
-        for _ in range(2):  # The second call waits until the record is closed.
-            await client.orders.create(order(), once="table-7/1")
-        await client.journal.purge(clock.now() + 60)
+async def test_an_unknown_outcome_of_a_named_write_leads_back_to_its_name(start, platform: Platform) -> None:
+    """Its error does not advise to send it with its key alone: that would go round the record, and `not_after`."""
+    platform.lose = True
+    client = start(retry=ONCE)
     with pytest.raises(OutcomeUnknown) as raised:
         await client.orders.create(order(), once="table-7/1")
 
@@ -238,31 +204,20 @@ async def test_an_unknown_outcome_of_a_named_write_leads_back_to_its_name(
 
 async def test_a_deferred_write_without_a_key_is_sent_by_recovery(start, platform: Platform) -> None:
     """Nothing was sent of it, so that it is sent for the first time; once it is in doubt, nobody sends it again."""
-    transport = MemoryTransport(platform)
-    client = start(transport=transport, retry=ONCE)
-    await client.plans.search().collect()
-    for name in ("ann", "bob"):
-        transport.replies(SendFailed("connection refused", sent=False))
-        with pytest.raises(Deferred):
-            await client.customers.create(
-                CustomerRequest(email="ann@example.com"), once=name, defer=True, not_after=timedelta(hours=1)
-            )
-    transport.replies(SendFailed("connection reset", sent=True))
+    platform.is_away, client = True, start(retry=ONCE)
+    ann = CustomerRequest(email="ann@example.com")
+    with pytest.raises(Deferred):
+        await client.customers.create(ann, once="ann", defer=True, not_after=timedelta(hours=1))
+    platform.is_away, platform.lose = False, True
 
-    assert {RecordState.UNKNOWN: 1, RecordState.DONE: 1} == dict((await client.recover()).resolved)
+    assert {RecordState.UNKNOWN: 1} == dict((await client.recover()).resolved)
     assert {} == dict((await client.recover()).resolved)
     assert 1 == len(platform.posts)
 
 
 async def test_what_is_deferred_is_given_up_by_a_call_that_does_not_defer(start, platform: Platform) -> None:
     """To call again with the name is to try it: `defer=True` says once more that recovery may send it later."""
-
-    def write_not_sent(request: Request) -> Response:
-        if request.method == "POST":
-            raise SendFailed("no network", sent=False)
-        return platform(request)
-
-    client = start(transport=MemoryTransport(write_not_sent), retry=ONCE)
+    platform.is_away, client = True, start(retry=ONCE)
     for defer, state in ((True, RecordState.DEFERRED), (True, RecordState.DEFERRED), (False, RecordState.NOT_SENT)):
         with pytest.raises(Deferred if defer else NotSent):
             await client.orders.create(order(), once="table-7/1", defer=defer)
@@ -272,7 +227,10 @@ async def test_what_is_deferred_is_given_up_by_a_call_that_does_not_defer(start,
 async def test_a_spent_grant_says_nothing_of_the_record(start, platform: Platform) -> None:
     """The write may have taken effect before the token ended: nobody may take its error for a rejection of it."""
 
-    class Spent(Fleeting):
+    class Spent:
+        def token(self, now: float) -> None:
+            """See `Auth`."""
+
         async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
             raise ReauthorizationRequired(400, "invalid_grant")
 
@@ -296,29 +254,21 @@ async def test_a_journal_that_fails_sends_nothing(start, platform: Platform, tmp
     assert [] == platform.posts
 
 
-async def test_two_calls_at_once_are_one_order(start, platform: Platform) -> None:
-    """The second call of a process waits for the first, and returns its order; another process is told to wait."""
-    client = start()
-    orders = await asyncio.gather(*(client.orders.create(order(), once="table-7/1") for _ in range(2)))
-
-    assert (1, 1) == (len(platform.posts), len({created.id for created in orders}))
-
-
 async def test_a_call_of_another_living_process_is_in_progress(start, platform: Platform) -> None:
-    """Who works on a record holds it by a lease: another process raises, and sends nothing."""
-    second, names = start(), []
+    """Who works on a record holds it by a lease: another process raises, recovers nothing, and sends nothing."""
+    second, names, left = start(), [], []
 
     async def meanwhile(request: Request) -> Response:
         if request.method == "POST":
-            try:
+            with pytest.raises(InProgress) as raised:
                 await second.orders.create(order(), once="table-7/1")
-            except InProgress as error:
-                names.append(error.once)
+            names.append(raised.value.once)
+            left.extend(row.name for row in (await second.recover()).left)
         return platform(request)
 
-    await start(transport=MemoryTransport(meanwhile)).orders.create(order(), once="table-7/1")
+    await start(handler=meanwhile).orders.create(order(), once="table-7/1")
 
-    assert ["table-7/1"] == names
+    assert ["table-7/1"] == names == left
     assert 1 == len(platform.posts)
 
 
@@ -371,72 +321,14 @@ async def test_recovery_in_the_background(start, platform: Platform, until) -> N
     assert 1 == len(platform.made)
 
 
-async def test_a_call_that_fails_leaves_nothing_behind(start, platform: Platform) -> None:
-    """Neither its error nor the body of its request waits for the garbage collector."""
-    platform.fail = lambda request: Response(400, {}, b'{"errors":[{"code":"property_value","message":"no"}]}')
-    client, errors = start(retry=ONCE), []
-
-    async def call() -> None:
-        try:
-            await client.orders.create(order(), once="table-7/1")
-        except APIError as error:
-            errors.append(ref(error))
-
-    gc.disable()
-    try:
-        for _ in range(2):  # The second error is made from the journal.
-            await call()
-            assert errors[-1]() is None
-    finally:
-        gc.enable()
-
-
-async def test_what_another_process_took_over_is_left(start, platform: Platform, clock: FakeClock) -> None:
-    """A record that a living process holds is not counted as settled."""
-    summaries = []
-    second = start()
-
-    async def meanwhile(request: Request) -> Response:
-        if request.method == "POST":
-            summaries.append(await second.recover())
-        return platform(request)
-
-    await start(transport=MemoryTransport(meanwhile)).orders.create(order(), once="table-7/1")
-
-    assert [["table-7/1"]] == [[row.name for row in summary.left] for summary in summaries]
-    assert 1 == len(platform.posts)
-
-
-async def _unsettled(start, platform: Platform, clock: FakeClock, count: int) -> PaymentsClient:
-    """Return a client with *count* orders in doubt whose time is over, and a younger one that may be sent."""
-    platform.lose = True
-    client = start(retry=ONCE)
-    for number in range(count):
-        with pytest.raises(OutcomeUnknown):
-            await client.orders.create(order(), once=f"old/{number}")
-    clock.advance(16 * 60)
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.create(order(), once="young")
-    platform.lose = False
-    return client
-
-
 async def test_what_stays_unknown_hides_nothing_younger(start, platform: Platform, clock: FakeClock) -> None:
     """More records than a batch that nobody can settle: recovery still comes to those behind them."""
-    client = await _unsettled(start, platform, clock, 17)
+    platform.lose, client = True, start(retry=ONCE)
+    for number in range(18):
+        if number == 17:
+            clock.advance(16 * 60)
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.create(order(), once=f"{number}")
+    platform.lose = False
 
     assert {RecordState.UNKNOWN: 17, RecordState.DONE: 1} == dict((await client.recover()).resolved)
-
-
-async def test_a_failed_recovery_leaves_what_was_deferred(start, platform: Platform) -> None:
-    """Who heard `Deferred` relies on recovery: one that reaches nobody does not close the record."""
-    transport = MemoryTransport(platform)
-    client = start(transport=transport, retry=ONCE)
-    await client.plans.search().collect()
-    transport.replies(SendFailed("connection refused", sent=False), SendFailed("connection refused", sent=False))
-    with pytest.raises(Deferred):
-        await client.orders.create(order(), once="table-7/1", defer=True)
-
-    assert {RecordState.DEFERRED: 1} == dict((await client.recover()).resolved)
-    assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
-    assert 1 == len(platform.made)

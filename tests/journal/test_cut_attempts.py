@@ -24,8 +24,8 @@ from paymentsdk import (
 )
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal
 from paymentsdk.resources.customers import CustomerRequest
-from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+from paymentsdk.testing import FakeClock
+from tests.journal.platform import ONCE, Platform, World, order
 
 #: Seconds of an attempt.
 ATTEMPT = 30.0
@@ -41,6 +41,7 @@ class Proxy(Platform):
         self.holds = True
         self.held: list[Request] = []
         self.paid = True
+        self.fail = self.fail_unpaid
 
     async def receive(self, request: Request) -> Response:
         """Take a request of a client."""
@@ -66,40 +67,25 @@ class Proxy(Platform):
         return self(self.held.pop())
 
 
-class World:
-    """A proxy, a journal file, and the processes that share them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.clock = FakeClock()
-        self.proxy = Proxy(self.clock)
-        self.proxy.fail = self.proxy.fail_unpaid
-
-    def journal(self) -> SQLiteJournal:
-        """Open the journal of one more process."""
-        return SQLiteJournal(self.path, now=self.clock.now)
-
-    def connect(self, **settings: object) -> PaymentsClient:
-        """Start one more process."""
-        settings = {"timeout": Timeout(attempt=ATTEMPT), "retry": ONCE, **settings}
-        transport = MemoryTransport(self.proxy.receive)
-        journal = settings.pop("journal", None) or self.journal()
-        return PaymentsClient(TOKEN, base_url=URL, clock=self.clock, transport=transport, journal=journal, **settings)
-
-    async def row(self) -> Record:
-        """Return the record, as it is kept once nobody works on it."""
-        journal, owner = self.journal(), "somebody"
-        while owner:
-            [row] = await journal.records(tuple(RecordState))
-            owner = row.owner
-        await journal.aclose()
-        return row
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A new one."""
-    return World(tmp_path / "payments.db")
+    """A proxy, a journal file, and the processes that share them."""
+    world = World(tmp_path / "payments.db", Proxy)
+    world.handler = world.platform.receive
+    return world
+
+
+def connect(world: World, **settings: object) -> PaymentsClient:
+    """Start one more process."""
+    return world.connect(**{"timeout": Timeout(attempt=ATTEMPT), "retry": ONCE, **settings})
+
+
+async def settled(world: World) -> Record:
+    """Return the one record, as it is kept once nobody works on it."""
+    while True:
+        [row] = await world.rows()
+        if not row.owner:
+            return row
 
 
 Work = Callable[[], Awaitable[object]]
@@ -108,25 +94,9 @@ Work = Callable[[], Awaitable[object]]
 async def by_cancel(world: World, work: Work, until) -> None:
     """Cancel the task, as a web framework does when the browser leaves."""
     call = asyncio.ensure_future(work())
-    await until(lambda: world.proxy.held)
+    await until(lambda: world.platform.held)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await call
-
-
-async def by_asyncio_timeout(world: World, work: Work, until) -> None:
-    """Let `asyncio.timeout` expire."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(None) as scope:
-            scopes.append(scope)
-            await work()
-
-    scopes: list[asyncio.Timeout] = []
-    call = asyncio.ensure_future(bounded())
-    await until(lambda: world.proxy.held)
-    scopes[0].reschedule(asyncio.get_running_loop().time())
-    with pytest.raises(TimeoutError):
         await call
 
 
@@ -135,7 +105,7 @@ async def by_anyio(world: World, work: Work, until) -> None:
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:
             group.start_soon(work)
-            await until(lambda: world.proxy.held)
+            await until(lambda: world.platform.held)
             scope.cancel()
     assert scope.cancelled_caught
 
@@ -143,7 +113,7 @@ async def by_anyio(world: World, work: Work, until) -> None:
 async def by_attempt(world: World, work: Work, until) -> None:
     """Let the time of the attempt run out."""
     call = asyncio.ensure_future(work())
-    await until(lambda: world.proxy.held)
+    await until(lambda: world.platform.held)
     world.clock.advance(ATTEMPT)
     with pytest.raises(OutcomeUnknown):
         await call
@@ -152,7 +122,7 @@ async def by_attempt(world: World, work: Work, until) -> None:
 async def by_total(world: World, work: Work, until) -> None:
     """Let the time of the whole call run out, before that of its attempt."""
     call = asyncio.ensure_future(work())
-    await until(lambda: world.proxy.held)
+    await until(lambda: world.platform.held)
     world.clock.advance(1)
     with pytest.raises(OutcomeUnknown):
         await call
@@ -160,7 +130,6 @@ async def by_total(world: World, work: Work, until) -> None:
 
 CUTS = {
     "cancel": by_cancel,
-    "asyncio.timeout": by_asyncio_timeout,
     "anyio": by_anyio,
     "timeout.attempt": by_attempt,
     "timeout.total": by_total,
@@ -173,7 +142,7 @@ def cut(request: pytest.FixtureRequest, world: World, until) -> Callable[[Work],
 
     async def cut(work: Work) -> None:
         await CUTS[request.param](world, work, until)
-        await world.row()  # Another process sees the record free once that is written.
+        await settled(world)  # Another process sees the record free once that is written.
 
     cut.settings = {"timeout": Timeout(attempt=ATTEMPT, total=1)} if request.param == "timeout.total" else {}
     return cut
@@ -194,13 +163,13 @@ async def by_recovery(client: PaymentsClient) -> RecordState:
 @pytest.mark.parametrize(("resume", "place"), [(by_name, "other client"), (by_recovery, "same client")])
 async def test_a_cut_call_leaves_its_record_free(world: World, cut, place: str, resume) -> None:
     """Nobody waits for a lease: a call by the same name, or a recovery, resumes at once with the same key."""
-    async with world.connect(**cut.settings) as client, world.connect() as second:
+    async with connect(world, **cut.settings) as client, connect(world) as second:
         await cut(lambda: client.orders.create(order(), once="table-7/1"))
         state = await resume(client if place == "same client" else second)
 
     assert RecordState.DONE is state
-    assert 1 == len({request.headers["X-Idempotency-Key"] for request in (*world.proxy.held, *world.proxy.posts)})
-    assert (RecordState.DONE, 0.0) == ((row := await world.row()).state, row.in_flight_until)
+    assert 1 == len({request.headers["X-Idempotency-Key"] for request in (*world.platform.held, *world.platform.posts)})
+    assert (RecordState.DONE, 0.0) == ((row := await settled(world)).state, row.in_flight_until)
 
 
 def forgets(resolve: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
@@ -218,30 +187,30 @@ async def test_a_rejection_is_not_final_while_a_cut_attempt_may_arrive(world: Wo
 
     The first request arrives last, and takes effect. Nobody was told that the refund is settled.
     """
-    world.proxy.paid = False
-    async with world.connect() as client, world.connect() as second:
+    world.platform.paid = False
+    async with connect(world) as client, connect(world) as second:
         await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
-        await world.row()
+        await settled(world)
         for process in (client, second):
             with pytest.raises(OutcomeUnknown, match=r"cannot_refund_order.* an earlier attempt may still take effect"):
                 await process.orders.refund(ORDER, once="refund")
-        world.proxy.paid = True
-        assert 201 == world.proxy.release().status
+        world.platform.paid = True
+        assert 201 == world.platform.release().status
         refunded = await second.orders.refund(ORDER, once="refund")
 
     assert ["REF1"] == [refund.id for refund in refunded.refunds]
-    assert 1 == len(world.proxy.made)
+    assert 1 == len(world.platform.made)
 
 
 @pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets)
 async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, until) -> None:
     """The record stays unknown until then; the rejection that comes after it is final."""
-    world.proxy.paid = False
-    async with world.connect() as client, world.connect() as another:
+    world.platform.paid = False
+    async with connect(world) as client, connect(world) as another:
         await by_cancel(world, lambda: client.orders.refund(ORDER, once="refund"), until)
-        await world.row()
+        await settled(world)
         first = await another.recover()
-        world.clock.advance(max(0.0, (await world.row()).in_flight_until - world.clock.now()))
+        world.clock.advance(max(0.0, (await settled(world)).in_flight_until - world.clock.now()))
         second = await another.recover()
         with pytest.raises(Conflict) as rejected:
             await client.orders.refund(ORDER, once="refund")
@@ -253,50 +222,50 @@ async def test_recovery_asks_again_once_no_cut_attempt_can_arrive(world: World, 
 @pytest.mark.control("paymentsdk.journal.SQLiteJournal.resolve", around=forgets, raises=Conflict)
 async def test_a_rejection_is_not_final_while_an_attempt_of_its_own_call_may_arrive(world: World, until) -> None:
     """The first attempt times out, the second is rejected: the first may arrive after it."""
-    world.proxy.paid = False
-    async with world.connect(retry=RetryPolicy(attempts=2)) as client:
+    world.platform.paid = False
+    async with connect(world, retry=RetryPolicy(attempts=2)) as client:
         call = asyncio.ensure_future(client.orders.refund(ORDER, once="refund"))
-        await until(lambda: world.proxy.held)
+        await until(lambda: world.platform.held)
         world.clock.advance(ATTEMPT)
         with pytest.raises(OutcomeUnknown, match="an earlier attempt may still take effect"):
             await call
-        world.proxy.paid = True
-        world.proxy.release()
+        world.platform.paid = True
+        world.platform.release()
         await client.orders.refund(ORDER, once="refund")
 
-    assert 1 == len(world.proxy.made)
+    assert 1 == len(world.platform.made)
 
 
 async def test_the_latest_of_several_cut_attempts_counts(world: World, until) -> None:
     """Whoever resumes may be cut too: a shorter attempt of another process does not end the time of a longer one."""
-    async with world.connect(timeout=Timeout(attempt=300, total=600)) as client, world.connect() as second:
+    async with connect(world, timeout=Timeout(attempt=300, total=600)) as client, connect(world) as second:
         await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
-        end = (await world.row()).in_flight_until
-        world.proxy.holds, world.proxy.held = True, []
+        end = (await settled(world)).in_flight_until
+        world.platform.holds, world.platform.held = True, []
         await by_cancel(world, lambda: second.orders.create(order(), once="table-7/1"), until)
-        row = await world.row()
+        row = await settled(world)
 
     assert (RecordState.UNKNOWN, end) == (row.state, row.in_flight_until)
 
 
 async def test_a_waiting_call_takes_the_place_of_a_cancelled_call(world: World, until) -> None:
     """A double click: the second caller waits for the first; the first leaves, and the second gets the order."""
-    async with world.connect() as client:
+    async with connect(world) as client:
         first = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
-        await until(lambda: world.proxy.held)
+        await until(lambda: world.platform.held)
         later = [asyncio.ensure_future(client.orders.create(order(), once="table-7/1")) for _ in range(3)]
         await asyncio.sleep(0)
         first.cancel()
         orders = await asyncio.gather(*later)
 
     assert 1 == len({order.id for order in orders})
-    assert (1, 1) == (len(world.proxy.posts), len(world.proxy.made))
+    assert (1, 1) == (len(world.platform.posts), len(world.platform.made))
 
 
 async def test_a_write_without_a_key_that_was_cut_is_never_sent_again(world: World, until) -> None:
     """Its outcome is unknown, at once and for good: the platform could not recognise it."""
     ann = CustomerRequest(email="ann@example.com")
-    async with world.connect() as client:
+    async with connect(world) as client:
         await by_cancel(world, lambda: client.customers.create(ann, once="ann"), until)
         with pytest.raises(OutcomeUnknown):
             await client.customers.create(ann, once="ann")
@@ -306,7 +275,7 @@ async def test_a_write_without_a_key_that_was_cut_is_never_sent_again(world: Wor
             await client.customers.create(ann, once="ann")
 
     assert ["ann"] == [row.name for row in summary.left]
-    assert [] == world.proxy.posts
+    assert [] == world.platform.posts
 
 
 class Full(SQLiteJournal):
@@ -319,8 +288,7 @@ class Full(SQLiteJournal):
 
 async def test_the_lease_holds_if_a_cut_attempt_could_not_be_kept(world: World, until) -> None:
     """Nobody knows how long the request may arrive: as after a crash, others wait until the lease ends."""
-    full = Full(world.path, now=world.clock.now)
-    async with world.connect(journal=full) as client, world.connect() as second:
+    async with connect(world, journal=world.journal(Full)) as client, connect(world) as second:
         await by_cancel(world, lambda: client.orders.create(order(), once="table-7/1"), until)
         with pytest.raises(InProgress):
             await second.orders.create(order(), once="table-7/1")

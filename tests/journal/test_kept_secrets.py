@@ -6,8 +6,6 @@ import dataclasses
 import pickle
 import sqlite3
 from contextlib import closing
-from decimal import Decimal
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,21 +15,18 @@ from paymentsdk import (
     BadRequest,
     ErrorCode,
     OutcomeUnknown,
-    PaymentsClient,
     Request,
     Response,
     SendFailed,
 )
 from paymentsdk.journal import RecordState, SQLiteJournal
 from paymentsdk.resources import wallet_payments
-from paymentsdk.testing import MemoryTransport
 from tests.journal.conftest import Start, make_record
-from tests.journal.platform import ONCE, TOKEN, URL, Platform
+from tests.journal.platform import ONCE, PAYMENT, Platform, World
 
-SECRET = "the-payers-token"
 MADE = b'{"id":7,"payer":{"id":1,"token":"%s"},"wallet_payment":{"transaction_amount":5}}'
 #: As it is, and with an escape that JSON does not need.
-FORMS = [SECRET.encode(), b"\\u0074he-payers-token"]
+FORMS = [b"the-payers-token", b"\\u0074he-payers-token"]
 
 
 def seal(body: bytes) -> bytes:
@@ -39,18 +34,10 @@ def seal(body: bytes) -> bytes:
     return bytes(byte ^ 0x55 for byte in body)
 
 
-def payment(token: str = SECRET) -> wallet_payments.WalletPaymentRequest:
-    """A payment from a wallet."""
-    return wallet_payments.WalletPaymentRequest(
-        wallet_payment=wallet_payments.WalletChargeRequest(transaction_amount=Decimal(5)),
-        payer=wallet_payments.WalletPayerRequest(token=token, type_token="wallet"),
-    )
-
-
 @pytest.fixture
-def start(start: Start) -> Start:
+def start(start: Start, world: World) -> Start:
     """Start a process with the one journal, which seals."""
-    return partial(start, seal=seal, retry=ONCE)
+    return lambda: start(journal=world.journal(seal=seal, unseal=seal), retry=ONCE)
 
 
 def kept(path: Path) -> bytes:
@@ -79,12 +66,12 @@ async def test_a_result_is_kept_without_the_payers_token(
     async with start() as client:
         if recovered:
             with pytest.raises(OutcomeUnknown):
-                await client.call(wallet_payments.CREATE, payment(), once="ride-7")
+                await client.call(wallet_payments.CREATE, PAYMENT, once="ride-7")
             await client.recover()
         else:
-            first = await client.call(wallet_payments.CREATE, payment(), once="ride-7")
+            first = await client.call(wallet_payments.CREATE, PAYMENT, once="ride-7")
             assert (MADE % form, ()) == (first.raw, first.anomalies)
-        again = await client.call(wallet_payments.CREATE, payment(), once="ride-7")
+        again = await client.call(wallet_payments.CREATE, PAYMENT, once="ride-7")
 
         assert (7, 0) == (again.value.id, again.attempts)
         assert b'"token":"***"' in again.raw
@@ -108,7 +95,7 @@ async def test_a_rejection_is_kept_without_the_payers_token(start, platform: Pla
     async with start() as client:
         for _ in range(2):
             with pytest.raises(BadRequest, match=r"the payer \*\*\* is unknown") as refused:
-                await client.call(REJECTING, payment(), once="ride-7")
+                await client.call(REJECTING, PAYMENT, once="ride-7")
             errors.append(refused.value)
         content = b"".join(pickle.dumps(error) + repr(vars(error)).encode() for error in errors)
         assert not any(secret in content + kept(tmp_path) for secret in FORMS)
@@ -117,7 +104,9 @@ async def test_a_rejection_is_kept_without_the_payers_token(start, platform: Pla
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-async def test_a_session_id_is_kept_as_the_body_is(tmp_path: Path, platform: Platform, *, sealed: bool) -> None:
+async def test_a_session_id_is_kept_as_the_body_is(
+    tmp_path: Path, world: World, platform: Platform, *, sealed: bool
+) -> None:
     """It names the device of the payer: it is sealed as the body is, or not kept, and recovery sends it."""
     sessions: list[str | None] = []
 
@@ -129,16 +118,12 @@ async def test_a_session_id_is_kept_as_the_body_is(tmp_path: Path, platform: Pla
 
     platform.fail = lose
     seals = {"seal": seal, "unseal": seal} if sealed else {}
-    for _ in range(2):
-        journal = SQLiteJournal(tmp_path / "payments.db", **seals)
-        transport = MemoryTransport(platform)
-        async with PaymentsClient(TOKEN, base_url=URL, journal=journal, transport=transport, retry=ONCE) as client:
-            if sessions:
-                await client.recover()
-                break
-            with pytest.raises(OutcomeUnknown):
-                await client.wallet_payments.create(payment(), once="ride-7", session_id="device-of-the-buyer")
-            in_doubt = kept(tmp_path)
+    async with world.connect(journal=world.journal(**seals), retry=ONCE) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.wallet_payments.create(PAYMENT, once="ride-7", session_id="device-of-the-buyer")
+    in_doubt = kept(tmp_path)
+    async with world.connect(journal=world.journal(**seals)) as client:
+        await client.recover()
 
     assert b"device-of-the-buyer" not in in_doubt
     assert ["device-of-the-buyer"] * (2 if sealed else 1) == sessions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -17,9 +17,8 @@ from paymentsdk import (
     Response,
     SendFailed,
 )
-from paymentsdk.journal import Journal, RecordState, SQLiteJournal
-from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.journal.platform import ONCE, TOKEN, URL, Platform
+from paymentsdk.journal import RecordState, SQLiteJournal
+from tests.journal.platform import ONCE, TOKEN, World
 
 HOUR = 3600.0
 YEAR = 365 * 24 * HOUR
@@ -27,27 +26,25 @@ REFUNDED = b'{"id":"ORD1","status":"refunded","transactions":{"refunds":[{"id":"
 UNKNOWN, DONE = RecordState.UNKNOWN, RecordState.DONE
 
 
-class World:
-    """A platform, a journal, and the processes that share them; each has a clock."""
+class Clocks(World):
+    """A world in which the platform, the journal and the processes each have a clock."""
 
-    def __init__(self, open_journal: Callable[..., Journal]) -> None:
-        self.clock = FakeClock()
-        self.platform = Platform(self.clock)
-        self.open_journal = open_journal
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.handler = self.receive
         #: Seconds by which the clock of the journal is ahead, and the header fields that a cache adds.
         self.ahead = 0.0
         self.cached: dict[str, str] = {}
         self.methods: list[str] = []
         self.is_down = False
 
-    def journal(self) -> Journal:
+    def journal(self, kind: type[SQLiteJournal] = SQLiteJournal, **settings: object) -> SQLiteJournal:
         """Open the journal of one more process."""
-        return self.open_journal(now=lambda: self.clock.now() + self.ahead)
+        return kind(self.path, now=lambda: self.clock.now() + self.ahead, **settings)
 
-    def connect(self, token: str | None = TOKEN, **settings: object) -> PaymentsClient:
+    def connect(self, *arguments: object, **settings: object) -> PaymentsClient:
         """Start one more process."""
-        settings = {"base_url": URL, "clock": self.clock, "journal": self.journal(), "retry": ONCE, **settings}
-        return PaymentsClient(token, transport=MemoryTransport(self.receive), **settings)
+        return super().connect(*arguments, **{"retry": ONCE, **settings})
 
     def receive(self, request: Request) -> Response:
         """Respond to a request."""
@@ -60,36 +57,34 @@ class World:
             body = REFUNDED % [*self.platform.made].index(request.headers["X-Idempotency-Key"])
         return Response(response.status, {**response.headers, **self.cached}, body)
 
-    async def refund_in_doubt(self, name: str = "refund", **settings: object) -> None:
+    async def lose(self, client: PaymentsClient, name: str) -> None:
+        """Refund an order, whose response is lost."""
+        self.platform.lose = True
+        with pytest.raises(OutcomeUnknown):
+            await client.orders.refund("ORD1", once=name)
+        self.platform.lose = False
+
+    async def refund_in_doubt(self, name: str = "refund") -> None:
         """Refund an order in a process that knows the platform's time, and hears nothing."""
-        async with self.connect(**settings) as client:
+        async with self.connect() as client:
             await client.plans.search().first()
-            await lose(self, client, name)
+            await self.lose(client, name)
 
     async def states(self) -> dict[str, RecordState]:
         """Return what the journal says, by name."""
-        async with aclosing(self.journal()) as journal:
-            return {row.name: row.state for row in await journal.records(tuple(RecordState))}
-
-
-async def lose(world: World, client: PaymentsClient, name: str) -> None:
-    """Refund an order, whose response is lost."""
-    world.platform.lose = True
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.refund("ORD1", once=name)
-    world.platform.lose = False
+        return {row.name: row.state for row in await self.rows()}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> Clocks:
     """A new one."""
-    return World(lambda now: SQLiteJournal(tmp_path / "payments.db", now=now))
+    return Clocks(tmp_path / "payments.db")
 
 
 # --- the larger age counts --------------------------------------------------------------------------------------------
 
 
-async def assert_never_sent(world: World) -> None:
+async def assert_never_sent(world: Clocks) -> None:
     """Neither recovery nor a call by the name sends the refund again."""
     async with world.connect() as client:
         summary = await client.recover()
@@ -103,7 +98,7 @@ async def assert_never_sent(world: World) -> None:
 @pytest.mark.control(
     "paymentsdk.journal._record.barred", around=lambda barred: lambda record, *ages: barred(record, ages[-1])
 )
-async def test_a_late_date_makes_no_record_younger(world: World) -> None:
+async def test_a_late_date_makes_no_record_younger(world: Clocks) -> None:
     """25 hours after a refund in doubt a `Date` is 3 hours late: the platform has forgotten the key."""
     await world.refund_in_doubt()
     world.clock.advance(25 * HOUR)
@@ -118,7 +113,7 @@ def without_age(observe: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.observe", around=without_age)
-async def test_a_response_from_a_cache_is_as_old_as_its_age(world: World) -> None:
+async def test_a_response_from_a_cache_is_as_old_as_its_age(world: Clocks) -> None:
     """The clock of the journal was set back by 3 hours, and a cache responds with a `Date` of 3 hours ago."""
     await world.refund_in_doubt()
     world.clock.advance(25 * HOUR)
@@ -131,14 +126,14 @@ async def test_a_response_from_a_cache_is_as_old_as_its_age(world: World) -> Non
 
 
 @pytest.mark.control("paymentsdk.journal._record.TOLERANCE", inf)
-async def test_one_date_a_year_ahead_stops_one_record(world: World) -> None:
+async def test_one_date_a_year_ahead_stops_one_record(world: Clocks) -> None:
     """What was begun by it is left to a person; other records, and new names, go on."""
     await world.refund_in_doubt("before")
     world.platform.offset = YEAR
     await world.refund_in_doubt("ahead")
     world.platform.offset = 0.0
     async with world.connect() as client:
-        await lose(world, client, "after")
+        await world.lose(client, "after")
         summary = await client.recover()
         await client.orders.refund("ORD1", once="new")
 
@@ -148,7 +143,7 @@ async def test_one_date_a_year_ahead_stops_one_record(world: World) -> None:
 
 
 @pytest.mark.control("paymentsdk.journal._record.TOLERANCE", inf)
-async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(world: World) -> None:
+async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(world: Clocks) -> None:
     """Its lease restarts; other records, and new names, go on."""
     world.ahead = YEAR
     await world.refund_in_doubt("ahead")
@@ -162,16 +157,13 @@ async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(wor
     assert {"ahead": UNKNOWN, "before": DONE, "new": DONE} == await world.states()
 
 
-async def test_a_seller_without_a_token_stops_no_other(world: World) -> None:
+async def test_a_seller_without_a_token_stops_no_other(world: Clocks) -> None:
     """Recovery says which one it was."""
     tokens = {"ann": TOKEN, "bob": TOKEN.removesuffix("77") + "88"}
-    async with world.connect(None, accounts=tokens) as client:
+    async with world.connect(token=None, accounts=tokens) as client:
         for name in tokens:
-            world.platform.lose = True
-            with pytest.raises(OutcomeUnknown):
-                await client.account(name).orders.refund("ORD1", once=name)
-            world.platform.lose = False
-    async with world.connect(None, accounts={"bob": tokens["bob"]}) as client:
+            await world.lose(client.account(name), name)
+    async with world.connect(token=None, accounts={"bob": tokens["bob"]}) as client:
         summary = await client.recover()
 
     assert {DONE: 1} == summary.resolved
@@ -182,7 +174,7 @@ async def test_a_seller_without_a_token_stops_no_other(world: World) -> None:
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_new_name_reads_nothing(world: World) -> None:
+async def test_a_new_name_reads_nothing(world: Clocks) -> None:
     """The first request is the write: also of a platform that tells no time, and of one that cannot be reached."""
     world.cached = {"Date": ""}
     async with world.connect() as client:
@@ -210,7 +202,7 @@ async def by_name(client: PaymentsClient) -> None:
 
 
 @pytest.mark.parametrize("again", [by_recovery, by_name])
-async def test_what_another_call_has_begun_waits_for_the_time(world: World, again: Again) -> None:
+async def test_what_another_call_has_begun_waits_for_the_time(world: Clocks, again: Again) -> None:
     """Without a `Date` of the last 5 minutes one is read before; without one, the record stays as it is, and free."""
     await world.refund_in_doubt()
     async with world.connect() as client:
@@ -228,7 +220,7 @@ async def test_what_another_call_has_begun_waits_for_the_time(world: World, agai
 
 @pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.FRESH", inf)
 @pytest.mark.parametrize("again", [by_recovery, by_name])
-async def test_a_date_is_good_for_five_minutes(world: World, again: Again) -> None:
+async def test_a_date_is_good_for_five_minutes(world: Clocks, again: Again) -> None:
     """Then the time is read once more."""
     await world.refund_in_doubt()
     async with world.connect() as client:
