@@ -1,4 +1,4 @@
-"""How many records a journal has, in a file and in PostgreSQL."""
+"""How many records a journal has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import JournalUnavailable
-from paymentsdk.journal import PostgresJournal, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal import RecordState, Resolution, SQLiteJournal
 from tests.journal.conftest import make_record
 
 
-async def counted_by_state(journal: SQLiteJournal | PostgresJournal) -> None:
-    """Check the counts of a few records in *journal*."""
-    async with aclosing(journal):
+async def test_records_are_counted_by_state(tmp_path: Path) -> None:
+    """By default those that are open, also the states without a record."""
+    async with aclosing(SQLiteJournal(tmp_path / "payments.db")) as journal:
         for name, state in {"a": RecordState.DONE, "b": RecordState.UNKNOWN, "c": RecordState.UNKNOWN}.items():
             record = make_record(name)
             await journal.begin(record, lease=60.0)
@@ -25,11 +25,6 @@ async def counted_by_state(journal: SQLiteJournal | PostgresJournal) -> None:
         assert {"pending": 1, "unknown": 2} == {state.value: number for state, number in still_open.items() if number}
         assert RecordState.SENT in still_open
         assert {RecordState.DONE: 1} == await journal.count({RecordState.DONE})
-
-
-async def test_records_of_a_file_are_counted_by_state(tmp_path: Path) -> None:
-    """By default those that are open, also the states without a record."""
-    await counted_by_state(SQLiteJournal(tmp_path / "payments.db"))
 
 
 async def test_a_count_shows_that_the_journal_responds(tmp_path: Path) -> None:

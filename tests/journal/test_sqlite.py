@@ -10,7 +10,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
@@ -35,41 +34,6 @@ TOKEN = b"payer-token-0123456789"
 def path(tmp_path: Path) -> Path:
     """Where the journal is."""
     return tmp_path / "journal.db"
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that is not only its owner's."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)
-        yield Path(folder)
-
-
-@contextmanager
-def read_only(path: Path) -> Iterator[None]:
-    """Take away the right to write to *path*; root, who needs none, is nobody meanwhile."""
-    path.chmod(0o444)
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65_534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
-async def test_a_file_that_is_read_only_returns_known_results(shared: Path, record: Callable[..., Record]) -> None:
-    """It keeps nothing new, and says why."""
-    path = shared / "journal.db"
-    async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
-        _, row = await journal.begin(record(), lease=60)
-        resolved = await journal.resolve(row.key, DONE, owner=row.owner)
-    with read_only(path):
-        async with aclosing(SQLiteJournal(path, now=lambda: 1_000.0)) as journal:
-            assert (Action.RETURN, resolved) == await journal.begin(record(owner="q/1"), lease=60)
-            assert resolved == await journal.get(row.key)
-            with pytest.raises(JournalUnavailable, match="attempt to write a readonly database"):
-                await journal.begin(record("new"), lease=60)
 
 
 # --- processes that die -----------------------------------------------------------------------------------------------
@@ -339,20 +303,10 @@ async def test_a_file_that_is_gone_is_not_written_to(path: Path, tmp_path: Path,
     assert ["old", "second"] == names
 
 
-async def test_a_folder_that_is_missing_sends_nothing(tmp_path: Path, record: Callable[..., Record]) -> None:
-    """Where no file can be made, the error names it."""
-    journal = SQLiteJournal(tmp_path / "nowhere" / "journal.db")
-
-    with pytest.raises(JournalUnavailable, match=r"nowhere/journal\.db"):
-        await journal.begin(record(), lease=60)
-    await journal.aclose()
-
-
 @pytest.mark.parametrize(
     ("statements", "reason"),
     [
         (["CREATE TABLE their (own)"], "is the database of another program"),
-        (["PRAGMA user_version = 7"], "is the database of another program"),
         (["PRAGMA application_id = 1885436269", "PRAGMA user_version = 2"], "has schema 2"),
     ],
 )
@@ -371,17 +325,6 @@ async def test_another_file_is_left_alone(
 
     with closing(sqlite3.connect(path)) as connection:
         assert [] == connection.execute("SELECT name FROM sqlite_schema WHERE name = 'record'").fetchall()
-
-
-NOTES = b"my notes\n" * 100
-
-
-@pytest.fixture
-def notes(path: Path) -> Iterator[Path]:
-    """A file of text, which stays as it is."""
-    path.write_bytes(NOTES)
-    yield path
-    assert NOTES == path.read_bytes()
 
 
 async def test_a_forked_process_opens_its_own(
@@ -423,25 +366,6 @@ def stored(path: Path) -> bytes:
 def scramble(body: bytes) -> bytes:
     """Seal, and undo it."""
     return bytes(byte ^ 0x5A for byte in body)
-
-
-async def test_a_body_with_a_payers_token_is_not_kept_in_clear(path: Path, record: Callable[..., Record]) -> None:
-    """Without a seal it is not kept at all, and recovery leaves it alone; who brings it again can resume."""
-    time = [0.0]
-    journal = SQLiteJournal(path, now=lambda: time[0])
-    secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
-
-    action, row = await journal.begin(secret, lease=60)
-    time[0] = 60.0
-
-    assert (Action.SEND, secret.body) == (action, row.body)
-    assert TOKEN not in stored(path)
-    kept_record = await journal.get(secret.key)
-    assert (None, False) == (kept_record.body, kept_record.recoverable)
-    assert [] == await journal.claim(["77"], owner="q/1", lease=60, keys=[secret.key])
-    action, row = await journal.begin(structs.replace(secret, owner="q/1"), lease=60)
-    assert (Action.RESUME, secret.body) == (action, row.body)
-    await journal.aclose()
 
 
 @pytest.mark.control("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
