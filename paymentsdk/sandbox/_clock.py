@@ -59,14 +59,14 @@ class Clock:
     Args:
         state: The first state.
         move: Sets the clock to the result of a function while other threads wait, and returns what became due.
-        wall: Returns seconds since 1970 by the machine's clock.
+        wall: Returns nanoseconds since 1970 by the machine's clock.
     """
 
     def __init__(
         self,
         state: ClockState,
         move: Callable[[Callable[[], ClockState]], tuple[ClockEvent, ...]],
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.state: ClockState = state
         self._move = move
@@ -135,7 +135,7 @@ class Clock:
         return ClockState(ahead=state.ahead + length)
 
     def _machine(self) -> datetime:
-        milliseconds, last = round(self._wall() * 1e6) // 1000, self._last
+        milliseconds, last = self._wall() // 1_000_000, self._last
         if milliseconds != last[0]:
             self._last = last = milliseconds, EARLIEST + timedelta(milliseconds=milliseconds)
         return last[1]

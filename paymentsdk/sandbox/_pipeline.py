@@ -248,5 +248,5 @@ def _member(request: ParsedRequest[object], path: str) -> object:
     """Return the member of the request at *path*, such as `payer.email`."""
     value: object = request.body if request.body is not None else {**request.path, **request.query}
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
     return value

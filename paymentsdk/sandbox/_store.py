@@ -159,6 +159,8 @@ class Store:
         """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
         """Documents of cached tables as this connection sees them, by table, key, and the seller of the lookup."""
+        self._lists: dict[tuple[str, int], list[Any]] = {}
+        """All documents of a seller in a table, as `every` returned them."""
         self._oldest_saved: dict[int, float] = {}
         """No response of a seller was saved before this moment, in microseconds since 1970."""
         self._own: set[str] = set()
@@ -262,6 +264,7 @@ class Store:
         """Discard everything that is cached about rows."""
         self._own.clear()
         self._cache.clear()
+        self._lists.clear()
         self._oldest_saved.clear()
         self._next_due = -math.inf
 
@@ -347,6 +350,7 @@ class Store:
         with self._lock:
             self._write(table.put, (tenant, key, *table.values(document), _encode(document)))
             self._cache.pop((table.name, key, None), None)
+            self._lists.pop((table.name, tenant), None)
             self._cached(table, key, tenant, document)
 
     def prepare(self, table: Table[D]) -> Table[D]:
@@ -363,7 +367,16 @@ class Store:
         with self._lock:
             self._cache.pop((table.name, key, None), None)
             self._cache.pop((table.name, key, tenant), None)
+            self._lists.pop((table.name, tenant), None)
             return bool(self._write(statement, (key, tenant)))
+
+    def every(self, table: Table[D], tenant: int) -> list[D]:
+        """Return all documents of a seller. They are kept decoded, for small tables that each request reads."""
+        with self._lock:
+            documents = self._lists.get((table.name, tenant))
+            if documents is None:
+                documents = self._lists[table.name, tenant] = self.find(table, tenant)
+            return documents
 
     def find(
         self,

@@ -102,7 +102,7 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
 
     A context without the job, as for orders of the past, notifies nobody.
     """
-    hooks = context.find(WEBHOOKS) if DELIVER in context.jobs else []
+    hooks = context.store.every(WEBHOOKS, context.tenant.user_id) if DELIVER in context.jobs else []
     targets = [(hook.id, hook.url) for hook in hooks if topic in hook.topics and not hook.disabled]
     targets += [("", url)] if url else []
     if not targets:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from http import HTTPStatus
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast, dataclass_transform
 from urllib.parse import parse_qsl
@@ -363,7 +363,7 @@ def _writer(kind: type) -> Callable[[Any], object]:
     if issubclass(kind, list | tuple):
         return lambda value: [_WRITERS[type(item)](item) for item in value]
     if issubclass(kind, datetime):
-        return lambda value: value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return _write_moment
     return _write_amount if issubclass(kind, Decimal) else lambda value: value
 
 
@@ -382,6 +382,11 @@ def _struct_writer(kind: type[Struct]) -> Callable[[Any], object]:
             f"    data[{name!r}] = {written}",
         ]
     return compile_function("value", [*lines, "return data"], scope)
+
+
+@lru_cache
+def _write_moment(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _write_amount(value: Decimal) -> Decimal:
