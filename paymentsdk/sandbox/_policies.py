@@ -147,16 +147,6 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         except msgspec.ValidationError as error:
             raise ValueError(f"{error}; `paymentsdk sandbox policies` lists the policies and their values") from None
 
-    @property
-    def longest_expiration(self) -> timedelta:
-        """``max_order_expiration`` as a duration."""
-        return parse_duration(self.max_order_expiration)
-
-    @property
-    def retry_waits(self) -> tuple[timedelta, ...]:
-        """``invoice_retries`` as durations."""
-        return durations(self.invoice_retries)
-
 
 def durations(text: str) -> tuple[timedelta, ...]:
     """Return the durations in *text*, which are separated by commas."""

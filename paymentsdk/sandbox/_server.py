@@ -76,7 +76,6 @@ class Sandbox(Platform):
         public_url: The address of the sandbox for buyers, behind a tunnel or, with a ``host`` such as 0.0.0.0, on
             other machines. Links and QR codes lead there, and pages opened there count as the sandbox's own. By
             default, links and codes lead to ``host``, or to this machine.
-            codes lead to ``host``, or to this machine.
         handlers: Your own functions, by operation. A function takes a `SellerContext` and a `ParsedRequest`, and
             returns the body of the response or raises `Rejected`. The sandbox adds idempotency, faults, the checks of
             the request and the OpenAPI document. A function for an operation of the platform replaces the platform's.

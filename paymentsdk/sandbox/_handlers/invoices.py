@@ -16,6 +16,7 @@ from paymentsdk.resources.invoices import Invoice, InvoicePaymentStatus, Invoice
 from paymentsdk.resources.plans import AutoRecurring, Plan, PlanStatus
 from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._noun import Handler, MagicValue, Noun, ParsedRequest, SellerContext, find_page
+from paymentsdk.sandbox._policies import durations
 from paymentsdk.sandbox._records import INVOICES, PLANS, SUBSCRIPTIONS, Condition, InvoiceRecord, Subscription
 from paymentsdk.sandbox._wire import Rejected
 
@@ -106,7 +107,7 @@ def collect(context: SellerContext, invoice_id: str) -> str | None:
         return None
     subscription = context.require(SUBSCRIPTIONS, record.invoice.preapproval_id or "")
     attempts = (record.invoice.retry_attempt or 0) + 1
-    waits = context.policies.retry_waits
+    waits = durations(context.policies.invoice_retries)
     outcome = InvoicePaymentStatus.REJECTED if subscription.rejections else InvoicePaymentStatus.APPROVED
     status = InvoiceStatus.PROCESSED  # Also after the last failed attempt (spec: Invoice).
     if subscription.rejections and attempts <= len(waits):

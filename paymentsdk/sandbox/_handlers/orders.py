@@ -93,7 +93,7 @@ def _check_seller(context: SellerContext, request: ParsedRequest[OrderRequest]) 
 
 def _check_body(context: SellerContext, body: OrderRequest) -> None:
     if body.expiration_time is not None:
-        orders.check_expiration(body.expiration_time, context.policies.longest_expiration)
+        orders.check_expiration(body.expiration_time, parse_duration(context.policies.max_order_expiration))
     cash = body.transactions.cash_withdrawal
     for i, discount in enumerate((body.discounts and body.discounts.payment_methods) or ()):
         place = f"$.discounts.payment_methods[{i}].new_total_amount"
