@@ -339,7 +339,7 @@ def _listen(running: Running, options: Namespace) -> Output:
         try:
             _print_now(options, Output(webhook, [f"secret: {webhook.secret}"]))
             for delivery in deliveries:
-                if delivery and delivery.webhook == webhook.id and delivery.attempts:
+                if delivery and delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
                     _print_now(options, Output(delivery, [_delivery_line(delivery)]))
         except (KeyboardInterrupt, HTTPException):
             pass

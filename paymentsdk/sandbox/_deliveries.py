@@ -1,7 +1,7 @@
 """The sender: one task of the server that delivers notifications to webhooks.
 
-It starts all attempts that are ready, several at a time for each webhook, and settles all ended attempts in one
-transaction. It connects only to this machine and to named hosts, follows no redirects, and reads no bodies.
+It makes several attempts at a time for each webhook. It connects only to this machine and to named hosts, follows no
+redirects, and reads no bodies.
 """
 
 from __future__ import annotations
@@ -38,74 +38,57 @@ _log = logging.getLogger("paymentsdk.sandbox")
 
 
 class Sender:
-    """Sends the ready deliveries of *platform* until it is cancelled."""
+    """Sends the due deliveries of *platform* until it is cancelled."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._webhooks = platform.webhooks
-        self._woken = asyncio.Event()
-        self._ended: list[tuple[SellerContext, Delivery, Attempt]] = []
-        self._attempts: set[asyncio.Task[None]] = set()
+        self._in_flight: set[str] = set()
         self._slots: dict[tuple[int, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
 
     async def run(self) -> None:
         """Wait for the first webhook or delivery. Then send due deliveries, even without requests."""
-        self._webhooks.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._woken.set)
-        if not (self._webhooks.list() or self._webhooks.deliveries(limit=1)):
-            await self._woken.wait()
+        webhooks, woken = self._platform.webhooks, asyncio.Event()
+        webhooks.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
+        if not (webhooks.list() or webhooks.deliveries(limit=1)):
+            await woken.wait()
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),
             timeout=aiohttp.ClientTimeout(),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        async with session:
-            try:
-                while True:
-                    await self._send(session)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_TICK):
-                            await self._woken.wait()
-            finally:
-                for attempt in self._attempts:
-                    attempt.cancel()
-                await asyncio.gather(*self._attempts, return_exceptions=True)
-                self._settle()
-
-    async def _send(self, session: aiohttp.ClientSession) -> None:
-        """Settle the ended attempts, and start those that are ready."""
-        self._woken.clear()
-        try:
-            self._settle()
-            await self._platform.catch_up()
-        except Exception:  # noqa: BLE001 - a failed job or a full disk: requests report it, too
-            _log.exception("no notification was sent")
-        while self._webhooks.ready:
-            attempt = asyncio.create_task(self._attempt(session, *self._webhooks.ready.popleft()))
-            self._attempts.add(attempt)
-            attempt.add_done_callback(self._attempts.discard)
-
-    def _settle(self) -> None:
-        if self._ended:
-            with self._platform.store.transaction():
-                for context, delivery, attempt in self._ended:
-                    self._webhooks.settle(self._platform.context(context.tenant), delivery, attempt)
-            self._ended.clear()
+        async with session, asyncio.TaskGroup() as attempts:
+            while True:
+                woken.clear()
+                try:
+                    await self._platform.catch_up()
+                except Exception:  # noqa: BLE001 - a failed job or a full disk: requests report it, too
+                    _log.exception("no notification was sent")
+                while webhooks.ready:
+                    context, delivery = webhooks.ready.popleft()
+                    if delivery.id not in self._in_flight:
+                        self._in_flight.add(delivery.id)
+                        attempts.create_task(self._attempt(session, context, delivery))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK):  # Not `wait_for`, which may lose a cancellation.
+                        await woken.wait()
 
     async def _attempt(self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery) -> None:
-        faults = () if delivery.attempts else delivery.faults
-        attempt, times = Attempt(), ("lost" not in faults) + ("duplicated" in faults)
         async with self._slots[delivery.tenant, delivery.webhook]:
-            for _ in range(times):
-                attempt = await self._post(session, context, delivery, faults)
-        self._ended.append((context, delivery, attempt))
-        self._woken.set()
+            attempt = await self._post(session, context, delivery)
+        self._in_flight.discard(delivery.id)
+        while True:
+            try:
+                with self._platform.store.transaction():
+                    return self._platform.webhooks.settle(self._platform.context(context.tenant), delivery, attempt)
+            except Exception:  # noqa: BLE001 - a full disk: requests report it, too
+                _log.exception("the result of a delivery was not stored")
+            await asyncio.sleep(_TICK)
 
-    async def _post(
-        self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery, faults: tuple[str, ...]
-    ) -> Attempt:
+    async def _post(self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery) -> Attempt:
         seconds = durations(context.policies.notification_timeout)[0].total_seconds()
-        request = self._webhooks.request_of(context, delivery)
+        webhooks, faults = self._platform.webhooks, () if delivery.attempts else delivery.faults
+        request = webhooks.request_of(context, delivery)
         if request is None:
             return Attempt(error="the webhook was removed or is disabled")
         values = {
@@ -116,7 +99,7 @@ class Sender:
             "request_id": f"{delivery.id}-{delivery.attempts + 1}",
         }
         try:
-            check_url(request.url, self._webhooks.hosts)
+            check_url(request.url, webhooks.hosts)
             url, headers, body = make_message(request, values, time.time(), faults)
             async with asyncio.timeout(seconds):
                 response = await session.post(url, data=body, headers=headers, allow_redirects=False)

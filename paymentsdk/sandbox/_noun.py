@@ -23,6 +23,7 @@ from paymentsdk._paging.cursor import Position
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.oauth import DEFAULT_LIFETIME
 from paymentsdk.sandbox._clock import Ids
+from paymentsdk.sandbox._faults import Faults
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, Condition, Documents, Entry, EntryKind, Grant, Table, Tenant
 from paymentsdk.sandbox._store import Due, Store
@@ -103,6 +104,8 @@ class SellerContext(Struct, frozen=True, kw_only=True):
     """The address that links lead to: the sandbox as buyers reach it."""
     store: Store
     """The store of all documents. The methods below read and write it for this seller only."""
+    faults: Faults
+    """The faults in force."""
     publish: Callable[[str, int, Struct], None]
     """Sends a change to watchers such as the dashboard: the name of the table, the seller, the document."""
     jobs: Collection[str] = ()

@@ -102,7 +102,7 @@ class Platform:
         """The faults in force."""
         tables = (*TABLES, WEBHOOKS, DELIVERIES)
         self.store: Store = Store(tables, db)  # type: ignore[arg-type]  # each table is read with its own Struct
-        self.webhooks: Webhooks = Webhooks(self.store, self.faults, self._context_of)
+        self.webhooks: Webhooks = Webhooks(self.store, self._context_of)
         """The webhooks that notifications are delivered to, and their deliveries."""
         self.jobs: Mapping[str, Job] = {**JOBS, **self.webhooks.jobs, **(jobs or {})}
         with self.store.opening():
@@ -201,6 +201,7 @@ class Platform:
             ids=self.ids,
             base_url=self.store.links,
             store=self.store,
+            faults=self.faults,
             publish=self._publish,
             jobs=self.jobs.keys(),
             key=key,

@@ -154,7 +154,7 @@ class Store:
         """The statement that undoes the writes of the running transaction; empty before its first write."""
         self._shared: _SharedCommit | None = None
         """The commit for which finished shared transactions wait."""
-        self._after: list[Callable[[], None]] = []
+        self._after: list[Callable[[], object]] = []
         self._next_due = -math.inf
         """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
@@ -305,7 +305,7 @@ class Store:
         if shared.error:
             raise shared.error
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
+    def after_commit(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the transaction is committed; never if it fails."""
         self._after.append(callback)
 

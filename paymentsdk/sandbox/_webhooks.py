@@ -1,8 +1,8 @@
 """Webhooks and their deliveries, without a network.
 
-`notify` stores a delivery for each webhook with the topic, in the transaction of the change. When it is due, the job
-`_deliver` applies the faults and hands it to the `Sender` in `_deliveries.py`, which makes the attempt. `settle` stores
-the result and the time of the next attempt. Attempts that a killed process has not settled are repeated.
+`notify` applies the faults, and stores a delivery for each webhook with the topic in the transaction of the change.
+When it is due, the job `_deliver` hands it to the `Sender` in `_deliveries.py`, which makes the attempt. `settle`
+stores the result and the time of the next attempt. Attempts that a killed process has not settled are repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from paymentsdk.sandbox._faults import NOTIFICATIONS, Faults
+from paymentsdk.sandbox._faults import NOTIFICATIONS
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._policies import durations
 from paymentsdk.sandbox._records import TENANTS, Table, Tenant
@@ -70,16 +70,14 @@ class Delivery(Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Why the last attempt got no response."""
     faults: tuple[str, ...] = ()
-    """The effects that hit the first attempt."""
-    out_of_line: bool = False
-    """Whether it is sent out of order: it does not wait for other deliveries about the same thing, nor they for it."""
+    """The effects of faults. A wrong signature, a stale timestamp or a truncated body hits only the first attempt."""
 
     @property
     def line(self) -> str | None:
         """The line of deliveries about the same thing that it waits in; `None` if it does not wait."""
         if self.status != "waiting":
             return None
-        return self.id if self.out_of_line else f"{self.webhook or self.url} {self.topic} {self.resource}"
+        return self.id if "reordered" in self.faults else f"{self.webhook or self.url} {self.topic} {self.resource}"
 
 
 class Attempt(NamedTuple):
@@ -108,22 +106,27 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
     if not targets:
         return
     event = context.ids.sortable("EVT", context.now)
-    due: datetime | None = None if context.policies.delivery == "manual" else context.now
     for webhook, address in targets:
-        delivery = Delivery(
-            id=context.ids.sortable("DLV", context.now),
-            event=event,
-            tenant=context.tenant.user_id,
-            webhook=webhook,
-            url=address,
-            topic=topic,
-            action=action,
-            resource=resource,
-            at=context.now,
-            due=due,
-            status="waiting" if due else "held",
-        )
-        _wait(context, delivery)
+        rules = context.faults.match(f"{NOTIFICATIONS}{topic}", context.tenant.user_id).rules
+        effects = tuple(rule.effect for rule in rules)
+        pause = sum(rule.seconds for rule in rules if rule.effect in {"delayed", "reordered"})
+        is_sent = "lost" not in effects and context.policies.delivery == "auto"
+        for _ in range(2 if "duplicated" in effects else 1):
+            delivery = Delivery(
+                id=context.ids.sortable("DLV", context.now),
+                event=event,
+                tenant=context.tenant.user_id,
+                webhook=webhook,
+                url=address,
+                topic=topic,
+                action=action,
+                resource=resource,
+                at=context.now,
+                due=context.now + timedelta(seconds=pause) if is_sent else None,
+                status="lost" if "lost" in effects else "waiting" if is_sent else "held",
+                faults=effects,
+            )
+            _wait(context, delivery)
 
 
 def _wait(context: SellerContext, delivery: Delivery) -> Delivery:
@@ -138,29 +141,25 @@ class Webhooks:
 
     Args:
         store: The store of webhooks and deliveries.
-        faults: The faults that hit deliveries.
         context_of: Returns the context of a seller; by default, of the first seller.
     """
 
-    def __init__(self, store: Store, faults: Faults, context_of: Callable[[Tenant | None], SellerContext]) -> None:
+    def __init__(self, store: Store, context_of: Callable[[Tenant | None], SellerContext]) -> None:
         self._store = store
-        self._faults = faults
         self._context_of = context_of
         self.jobs: Mapping[str, Callable[[SellerContext, str], None]] = {DELIVER: self._deliver}
         self.hosts: frozenset[str] = frozenset()
         """Hosts besides this machine that notifications may be sent to."""
         self.ready: deque[tuple[SellerContext, Delivery]] = deque()
-        """Deliveries for the sender, oldest first."""
+        """Deliveries for the sender, oldest first. An attempt may be in flight."""
         self.wake: Callable[[], object] = lambda: None
         """Wakes the sender, from any thread."""
-        self._in_flight: set[str] = set()
 
     def load(self) -> None:
         """Schedule the waiting deliveries again: a killed process may have taken their jobs."""
         for delivery in self._store.find(DELIVERIES, None, [("line", "<>", "")]):
-            if delivery.due:
-                context = self._context_of(self._store.get(TENANTS, str(delivery.tenant)))
-                context.schedule(delivery.due, DELIVER, delivery.id)
+            context = self._context_of(self._store.get(TENANTS, str(delivery.tenant)))
+            context.schedule(delivery.due or context.now, DELIVER, delivery.id)
         self.wake()
 
     # --- for a test ----------------------------------------------------------------------------------------------
@@ -196,23 +195,19 @@ class Webhooks:
         return tuple(self._store.find(DELIVERIES, seller, descending=True, limit=limit))
 
     def redeliver(self, delivery: str) -> Delivery:
-        """Send the delivery with this id again, now and out of order. A disabled webhook is enabled again.
+        """Send the delivery with this id again, now. A disabled webhook is enabled again.
 
         Raises:
-            Rejected: The delivery does not exist, or an attempt is in flight.
+            Rejected: The delivery does not exist.
         """
         with self._store.transaction():
             stored = self._store.get(DELIVERIES, delivery)
             if stored is None:
                 raise Rejected(404, "not_found", f"there is no delivery {delivery!r}")
-            if delivery in self._in_flight:
-                raise Rejected(409, "in_flight", "an attempt is in flight; wait until it ends")
             context = self._context_of(self._store.get(TENANTS, str(stored.tenant)))
             if (webhook := context.get(WEBHOOKS, stored.webhook)) and webhook.disabled:
                 context.put(WEBHOOKS, replace(webhook, disabled=False))
-            redelivered = _wait(context, replace(stored, status="waiting", due=context.now, out_of_line=True))
-            self._continue(context, stored.line)
-            return redelivered
+            return _wait(context, replace(stored, status="waiting", due=context.now))
 
     # --- for the sender ------------------------------------------------------------------------------------------
 
@@ -226,31 +221,13 @@ class Webhooks:
         return WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
 
     def _deliver(self, context: SellerContext, delivery_id: str) -> None:
-        """Hand a delivery to the sender if it is due and first in its line, or postpone it if a fault says so."""
+        """Hand a delivery to the sender if it is due and first in its line. The job may run twice, or too late."""
         delivery = context.get(DELIVERIES, delivery_id)
-        # The job may run twice, or too late.
-        if delivery is None or delivery.due is None or delivery.due > context.now or delivery_id in self._in_flight:
+        if delivery is None or delivery.due is None or delivery.due > context.now:
             return
-        if context.policies.notification_order == "per_resource" and self._first(context, delivery.line) != delivery:
-            return
-        if not (delivery.attempts or delivery.faults):
-            rules = self._faults.match(f"{NOTIFICATIONS}{delivery.topic}", delivery.tenant).rules
-            effects = tuple(rule.effect for rule in rules)
-            pause = sum(rule.seconds for rule in rules if rule.effect in {"delayed", "reordered"})
-            line, due = delivery.line, context.now + timedelta(seconds=pause)
-            out_of_line = delivery.out_of_line or "reordered" in effects
-            delivery = replace(delivery, faults=effects, due=due, out_of_line=out_of_line)
-            if pause:
-                _wait(context, delivery)
-                self._continue(context, line)
-                return
-        self._store.after_commit(lambda: self._begin(context, delivery))
-
-    def _begin(self, context: SellerContext, delivery: Delivery) -> None:
-        if delivery.id not in self._in_flight:
-            self._in_flight.add(delivery.id)
-            self.ready.append((context, delivery))
-            self.wake()
+        if context.policies.notification_order == "any" or self._first(context, delivery.line) == delivery:
+            self._store.after_commit(lambda: self.ready.append((context, delivery)))
+            self._store.after_commit(self.wake)
 
     def _first(self, context: SellerContext, line: str | None) -> Delivery | None:
         return next(iter(context.find(DELIVERIES, [("line", "=", line)], limit=1)), None)
@@ -262,14 +239,11 @@ class Webhooks:
 
     def settle(self, context: SellerContext, delivery: Delivery, attempt: Attempt) -> None:
         """Store the result of an attempt and the time of the next. A webhook that responds with 410 is disabled."""
-        self._in_flight.discard(delivery.id)
         if context.get(DELIVERIES, delivery.id) is None:  # A snapshot was restored meanwhile.
             return
-        waits, attempts, status = durations(context.policies.notification_retries), delivery.attempts, "failed"
-        due: datetime | None = None
-        if "lost" in delivery.faults and not attempts:
-            status = "lost"
-        elif HTTPStatus.OK <= (attempt.status or 0) < HTTPStatus.MULTIPLE_CHOICES:
+        waits, attempts = durations(context.policies.notification_retries), delivery.attempts
+        status, due = "failed", None
+        if HTTPStatus.OK <= (attempt.status or 0) < HTTPStatus.MULTIPLE_CHOICES:
             status = "delivered"
         elif attempt.status == HTTPStatus.GONE:
             if webhook := context.get(WEBHOOKS, delivery.webhook):

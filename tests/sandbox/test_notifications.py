@@ -389,7 +389,7 @@ async def test_a_410_disables_a_webhook(shop):
 
 
 async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
-    """Over HTTP, with its id, out of line."""
+    """Over HTTP, with its id."""
     shop.webhook()
     await shop.create()
     [delivery] = (await plain("GET", "/_sandbox/deliveries")).json
