@@ -15,14 +15,15 @@ from paymentsdk._codec.timestamps import in_utc
 from paymentsdk._headers import http_date
 from paymentsdk._paging.cursor import dropped_entries
 from paymentsdk._paging.proof import (
+    ANOTHER_DATE,
     EPOCH,
     FARTHEST_ZONE,
-    MILLISECOND,
     Examination,
     Rules,
     Snapshot,
     Window,
     milliseconds,
+    span_of,
     uncertainty,
 )
 from paymentsdk._resume_point import ResumePoint
@@ -97,8 +98,10 @@ class CertifiedSearch:
         rules = Rules(tries=TRIES, horizon=_EVER, splits=False)
         verdict = await Examination(window, rules, self._ask).verdict()
         if verdict.reason is not None:
-            total = verdict.total
-            raise Incomplete(len(verdict.places), total or 0, ResumePoint(0, total), verdict.reason)
+            total, reason = verdict.total, verdict.reason
+            if reason == ANOTHER_DATE:
+                reason += "; paymentsdk.reconcile.walk finds out which"
+            raise Incomplete(len(verdict.places), total or 0, ResumePoint(0, total), reason)
         return [self._rows[place] for place in verdict.places]
 
     async def _ask(self, offsets: Sequence[int]) -> list[Snapshot]:
@@ -113,36 +116,30 @@ class CertifiedSearch:
         self.anomalies += result.anomalies
         now = http_date(header(result.headers, "Date"))
         received = len(rows) + dropped_entries(result.anomalies, self._shape.places(result.value)[0])
+        # The platform writes a date in year 1 for no date.
+        dates = [date for row in rows if isinstance(date := getattr(row, self._date, None), datetime) and date.year > 1]
+        objection = self._objection(rows)
+        if objection is None and self._date and len(dates) < len(rows) and (offset or received != page.total):
+            objection = "a row has no date: it may be younger than its window, so other rows can still join"
+        slack = uncertainty(result.anomalies, self._date) if all(date.tzinfo for date in dates) else FARTHEST_ZONE
         return Snapshot(
             ids=tuple([str(row_id) if isinstance(row_id, int | str) and row_id != "" else None for row_id in ids]),
             places=places,
             total=page.total,
             now=0 if now is None else milliseconds(now),
             received=received,
-            objection=self._objection(rows, result.anomalies, is_whole=offset == 0 and received == page.total),
+            span=span_of([in_utc(date) - EPOCH for date in dates], slack),
+            objection=objection,
         )
 
-    def _objection(self, rows: Sequence[object], anomalies: Sequence[Anomaly], *, is_whole: bool) -> str | None:
-        """Return why *rows* cannot be rows of this search, or prove nothing; `None` if they can."""
-        uncertain = uncertainty(anomalies, self._date)
+    def _objection(self, rows: Sequence[object]) -> str | None:
+        """Return why *rows* cannot be rows of this search; `None` if they can."""
         for row in rows:
             for name, value in self._fixed.items():
                 member = getattr(row, name, None)
                 # Some platforms ignore case, and an id that is a number loses its leading zeros.
                 if member and _comparable(member) != _comparable(value):
                     return f"a row has {name} {member!r}, which was not asked for: the response is to another query"
-            date = getattr(row, self._date, None) if self._date else None
-            if not isinstance(date, datetime) or date.year == 1:  # The platform writes a date in year 1 for no date.
-                if self._date and not is_whole:
-                    return "a row has no date: it may be younger than its window, so other rows can still join"
-                continue
-            slack, moment = MILLISECOND + (uncertain if date.tzinfo else FARTHEST_ZONE), in_utc(date)
-            begin, end = in_utc(self._since or EPOCH) - slack, in_utc(self._until or moment) + slack
-            if not begin <= moment <= end:
-                return (
-                    f"a row has {self._date} {date.isoformat()}, which was not asked for: the response is to another "
-                    "query, or the date filter is not exact; paymentsdk.reconcile.walk finds out which"
-                )
         return None
 
 

@@ -45,6 +45,10 @@ FARTHEST_ZONE = timedelta(hours=14)
 MOST_DOUBTS = 10
 #: The minimum of pages that are requested at the same time.
 _PAGES_AT_ONCE = 4
+ANOTHER_DATE = (
+    "a page has a row of another date than was asked for: it is the response to another query, or the date filter is "
+    "not exact"
+)
 #: Milliseconds that a walk may take before the oldest rows of its window become too old for the search.
 AGEING = 60_000
 
@@ -160,6 +164,11 @@ def uncertainty(anomalies: Sequence[Anomaly], member: str) -> timedelta:
     return FARTHEST_ZONE if is_repaired or len(anomalies) > MOST_REPORTS else timedelta(0)
 
 
+def span_of(ages: Sequence[timedelta], slack: timedelta) -> tuple[int, int] | None:
+    """Return the earliest and the latest of some times since 1970, in milliseconds, if each may be wrong by *slack*."""
+    return ((min(ages) + slack) // MILLISECOND, (max(ages) - slack) // MILLISECOND) if ages else None
+
+
 # --- the certificate of a window --------------------------------------------------------------------------------------
 
 
@@ -189,7 +198,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         begin, end = window.asked(2 * grain)
         if self.span is None or (begin <= self.span[0] and self.span[1] < end):
             return self.objection
-        return "a page has a row of another date than was asked for"
+        return ANOTHER_DATE
 
     def is_atomic(self, rules: Rules) -> bool:
         """Return whether this first page has all rows of the window at its moment."""
@@ -391,9 +400,7 @@ class Sample(NamedTuple):
 
 
 async def prove(
-    samples: Sequence[Sample],
-    find: Callable[[Sequence[Sample], int], Awaitable[Sequence[bool]]],
-    most: int = SAMPLES,
+    samples: Sequence[Sample], find: Callable[[Sequence[Sample], int], Awaitable[Sequence[bool]]], most: int = SAMPLES
 ) -> int | None:
     """Return the grain of the date filter, in milliseconds; ``None`` if no sample is found by its date.
 

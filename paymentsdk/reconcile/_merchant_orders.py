@@ -20,14 +20,7 @@ from paymentsdk._codec.anomaly import MOST_REPORTS
 from paymentsdk._files import whole
 from paymentsdk._headers import http_date
 from paymentsdk._paging.export import DECIMALS, DIGITS
-from paymentsdk._paging.proof import (
-    EPOCH,
-    MILLISECOND,
-    NO_DATE,
-    Snapshot,
-    milliseconds,
-    uncertainty,
-)
+from paymentsdk._paging.proof import EPOCH, NO_DATE, Snapshot, milliseconds, span_of, uncertainty
 from paymentsdk.errors import import_extra
 from paymentsdk.resources.common import Id, Moment, ResponseStruct
 from paymentsdk.resources.merchant_orders import SEARCH
@@ -252,7 +245,4 @@ def _span(rows: Rows, places: range, by: By, anomalies: Sequence[Anomaly]) -> tu
     """Return the earliest and the latest certain date of the *rows* at *places*; `None` if no row has a date."""
     moments = rows.created if by == "date_created" else rows.updated
     dates = [moment for moment in moments[places.start :] if moment is not None and moment >= NO_DATE - EPOCH]
-    if not dates:
-        return None
-    slack = uncertainty(anomalies, by)
-    return (min(dates) + slack) // MILLISECOND, (max(dates) - slack) // MILLISECOND
+    return span_of(dates, uncertainty(anomalies, by))
