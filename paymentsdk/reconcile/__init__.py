@@ -235,7 +235,7 @@ async def _compared(
         open_writes=open_writes,
     )
     if missing:
-        await LookUps(run, missing, diff.add_looked_up, diff.forget_looked_up).look_up_all(diff.absent)
+        await LookUps(run, diff, missing).look_up_all()
     run.report_progress("comparison", 0.0)
     # The search does not show changes of orders that have become too old for it since they were walked.
     whole_from = run.checkpoint.sums().whole_from

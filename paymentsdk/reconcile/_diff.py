@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from paymentsdk._files import whole
 from paymentsdk._paging.proof import Window, moment_of
 from paymentsdk.errors import NotWhole, PaymentsError
 from paymentsdk.reconcile._book import STATES, Subject
-from paymentsdk.reconcile._follow_up import Absent, LookedUp
 from paymentsdk.reconcile._merchant_orders import arrow, duckdb, kinds
 from paymentsdk.reconcile._sums import Sum, sum_of_columns
 
@@ -32,6 +34,37 @@ _MOST_REPEATED = 200_000
 _ALIKE = ("f", "amounts", "paid", "got_paid", "true")
 #: Columns that determine an outcome.
 _COMPARED = ("currency", "total", "paid", "refunded", "status")
+
+
+class Absent(NamedTuple):
+    """An order of the book that the walk has not found."""
+
+    n: int
+    """The number of its row in the book."""
+    account: str
+    reference: str
+    order_id: str
+
+
+class LookedUp(Struct, frozen=True, kw_only=True):
+    """The result of a look-up: a merchant order of the reference, or the order of the id.
+
+    `id` is `None` if no order was found.
+    """
+
+    by_id: bool = False
+    is_doubtful: bool = False
+    """Whether the platform may have more orders of the reference than the search showed."""
+    id: str | None = None
+    currency: str | None = None
+    total: Decimal | None = None
+    paid: Decimal | None = None
+    refunded: Decimal | None = None
+    status: str | None = None
+    created: datetime | None = None
+    reason: str | None = None
+    """Why the order could not be read."""
+    read_at: datetime
 
 
 def read_sql() -> dict[str, str]:

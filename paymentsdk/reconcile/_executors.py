@@ -74,16 +74,13 @@ class DaskExecutor:
             await self._cluster
             self._threads = [*(await self._cluster.nthreads()).values()]
         except BaseException as error:
-            await self._leave()
+            await self.__aexit__()
             if isinstance(error, ValueError):
                 raise RequestInvalid("address", str(error)) from None
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._leave()
-
-    async def _leave(self) -> None:
         cluster, self._cluster = self._cluster, None
         await cluster.close()
 
@@ -92,9 +89,4 @@ class DaskExecutor:
 
 
 def _do(job: Job, connect: Callable[[], PaymentsClient], in_flight: int) -> Job:
-    return asyncio.run(_do_with_client(job, connect, in_flight))
-
-
-async def _do_with_client(job: Job, connect: Callable[[], PaymentsClient], in_flight: int) -> Job:
-    async with connect() as client:
-        return await do(job, client, in_flight)
+    return asyncio.run(do(job, connect, in_flight))

@@ -3,22 +3,21 @@
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from paymentsdk import errors, money
 from paymentsdk._paging.proof import EPOCH, GRAINS, Rules, Window, moment_of
 from paymentsdk.errors import BadRequest, NotFound, NotWhole, PaymentsError, RequestInvalid
 from paymentsdk.reconcile._book import STATES
+from paymentsdk.reconcile._diff import Absent, Diff, LookedUp
 from paymentsdk.reconcile._merchant_orders import Rows, drop_unstorable, is_storable, write
 from paymentsdk.reconcile._run import Run
 from paymentsdk.reconcile._tasks import for_each, together
@@ -147,37 +146,6 @@ class Changes:
 # --- orders that were not found ---------------------------------------------------------------------------------------
 
 
-class Absent(NamedTuple):
-    """An order of the book that the walk has not found."""
-
-    n: int
-    """The number of its row in the book."""
-    account: str
-    reference: str
-    order_id: str
-
-
-class LookedUp(Struct, frozen=True, kw_only=True):
-    """The result of a look-up: a merchant order of the reference, or the order of the id.
-
-    `id` is `None` if no order was found.
-    """
-
-    by_id: bool = False
-    is_doubtful: bool = False
-    """Whether the platform may have more orders of the reference than the search showed."""
-    id: str | None = None
-    currency: str | None = None
-    total: Decimal | None = None
-    paid: Decimal | None = None
-    refunded: Decimal | None = None
-    status: str | None = None
-    created: datetime | None = None
-    reason: str | None = None
-    """Why the order could not be read."""
-    read_at: datetime
-
-
 #: The paths of the amounts in an order.
 _AMOUNTS = {
     "total": ("$.total_amount",),
@@ -190,59 +158,49 @@ _MOST_SILENT = 10
 _OF_SELLER = (errors.AuthenticationFailed, errors.RateLimited, errors.ReauthorizationRequired)
 
 
+@dataclass
 class LookUps:
-    """Looks up orders by reference and by the id in the book.
+    """Looks up orders by reference and by the id in the book."""
 
-    Args:
-        run: The run.
-        missing: The number of orders to look up.
-        add: Saves the results of look-ups.
-        forget: Deletes the results of look-ups of some accounts.
-    """
+    run: Run
+    diff: Diff
+    """Names the orders to look up, and saves the results."""
+    missing: int
+    """The number of orders to look up."""
+    _silent: Counter[str] = field(default_factory=Counter)
+    """The number of consecutive look-ups without a response, by seller."""
+    _pending: list[tuple[Absent, list[LookedUp]]] = field(default_factory=list)
+    """Finished look-ups that are not saved yet."""
+    _done: int = 0
 
-    def __init__(
-        self,
-        run: Run,
-        missing: int,
-        add: Callable[[Iterable[tuple[Absent, Iterable[LookedUp]]]], None],
-        forget: Callable[[Iterable[str]], None],
-    ) -> None:
-        self.run = run
-        self._missing = missing
-        self._add = add
-        self._forget = forget
-        #: The number of consecutive look-ups without a response, by seller.
-        self._silent: Counter[str] = Counter()
-        #: Finished look-ups that are not saved yet.
-        self._pending: list[tuple[Absent, list[LookedUp]]] = []
-        self._done = 0
-
-    async def look_up_all(self, absent: Callable[[], Iterator[Absent]]) -> None:
-        """Look up the orders that are *absent*."""
+    async def look_up_all(self) -> None:
+        """Look up the orders that the walk has not found."""
 
         async def look_up(names: list[str]) -> None:
             accounts, workers = {*names}, min(MOST_IN_FLIGHT, self.run.in_flight * len(names))
-            orders = (line for line in absent() if line.account in accounts and line.account not in self.run.failed)
+            orders = (
+                line for line in self.diff.absent() if line.account in accounts and line.account not in self.run.failed
+            )
             # Accounts that are tried again may have results from before they failed.
-            self._forget(names)
+            self.diff.forget_looked_up(names)
             await together(self._work(orders) for _ in range(workers))
             self._flush()
 
         await self.run.take_phase(look_up)
-        self._forget(self.run.failed)
+        self.diff.forget_looked_up(self.run.failed)
         self.run.report_progress("look-ups", 1.0)
 
     async def _work(self, orders: Iterator[Absent]) -> None:
         for order in orders:
             await for_each([order.account], partial(self._look_up, order), self.run.failed)
             self._done += 1
-            self.run.report_progress("look-ups", min(1.0, self._done / self._missing))
+            self.run.report_progress("look-ups", min(1.0, self._done / self.missing))
             if len(self._pending) >= _BATCH:
                 self._flush()
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        self._add(pending)
+        self.diff.add_looked_up(pending)
 
     async def _look_up(self, line: Absent, _: str) -> None:
         orders: list[LookedUp] = []

@@ -281,13 +281,13 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
     return json.dumps(members)
 
 
-async def do(job: Job, client: "PaymentsClient", in_flight: int) -> Job:
-    """Walk the window of *job* on this event loop, up to *in_flight* pieces concurrently."""
-    job = replace(job, windows=[], files=[])
-    seller = of_one_seller(client.account(job.account) if job.account else client)
-    accounts, directory = {job.account: seller}, Path(job.directory)
-    walk = Walk(accounts, job.rules.max_window, in_flight, directory, job.commit)
-    await walk.run({job.account: [job.window]}, {job.account: job.rules})
+async def do(job: Job, connect: Callable[[], "PaymentsClient"], in_flight: int) -> Job:
+    """Walk the window of *job* with a client of its own, up to *in_flight* pieces concurrently."""
+    job, name = replace(job, windows=[], files=[]), job.account
+    async with connect() as client:
+        seller = of_one_seller(client.account(name) if name else client)
+        walk = Walk({name: seller}, job.rules.max_window, in_flight, Path(job.directory), job.commit)
+        await walk.run({name: [job.window]}, {name: job.rules})
     if walk.failed:
-        raise walk.failed[job.account]
+        raise walk.failed[name]
     return replace(job, calls=walk.calls, begun=walk.begun)
