@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Generic, Self, TypedDict, TypeVar, cast
@@ -151,14 +152,8 @@ class Pager(Generic[T]):
             async def fetch(offset: object) -> "Result[object]":
                 return await caller.call(operation, query=query(offset))
 
-            return Pages(
-                fetch,
-                operation,
-                engine.settings.account,
-                begun(),
-                prefetch=1 if overlap else prefetch,
-                certified=CertifiedSearch(shape, filters, lambda row: fetch(row + first)) if certify else None,
-            )
+            certified = CertifiedSearch(shape, filters, lambda row: fetch(row + first)) if certify else None
+            return Pages(fetch, operation, engine.settings.account, begun(), 1 if overlap else prefetch, certified)
 
         self._text = f"<Pager of {operation.name} from {'page' if shape.page else 'row'} {start or first}>"
         self._engine: Engine = engine_of(engine)
@@ -257,40 +252,31 @@ class Items(AsyncIterator[T]):
         await self._pages.aclose()
 
 
+@dataclass(eq=False, repr=False)
 class Pages(AsyncIterator[Page[T]]):
     """The pages of a walk. Leaving the loop by ``break`` or by an error cancels the fetches in flight."""
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        operation: Operation[None, object],
-        account: str | None,
-        begin: Place,
-        *,
-        prefetch: int,
-        certified: CertifiedSearch | None,
-    ) -> None:
-        self._ahead: deque[tuple[int, asyncio.Task[Result[object]]]] = deque()
-        #: Fetches that were cancelled but may still be running.
-        self._cancelled: list[asyncio.Task[Result[object]]] = []
-        self._fetch = fetch
-        #: The search.
-        self.operation = operation
-        #: The name of its seller.
-        self.account = account
-        self._prefetch = prefetch
-        #: Reads all rows if they have to be certified.
-        self._certified = certified
-        #: The position of the walk; ``None`` after the last page.
-        self._cursor: Place | None = begin
-        #: The ids of the latest rows, the oldest first.
-        self._seen: OrderedDict[object, None] = OrderedDict()
-        #: The rows of the last page, if no row has an id.
-        self._nameless: tuple[T, ...] = ()
-        #: The number of rows that were returned.
-        self._returned = 0
-        self._turn = asyncio.Lock()
-        self._failure: PaymentsError | None = None
+    _fetch: Fetch
+    operation: Operation[None, object]
+    """The search."""
+    account: str | None
+    """The name of its seller."""
+    _cursor: Place | None
+    """The position of the walk; ``None`` after the last page."""
+    _prefetch: int
+    _certified: CertifiedSearch | None
+    """Reads all rows if they have to be certified."""
+    _ahead: deque[tuple[int, "asyncio.Task[Result[object]]"]] = field(default_factory=deque)
+    _cancelled: list["asyncio.Task[Result[object]]"] = field(default_factory=list)
+    """Fetches that were cancelled but may still be running."""
+    _seen: OrderedDict[object, None] = field(default_factory=OrderedDict)
+    """The ids of the latest rows, the oldest first."""
+    _nameless: tuple[T, ...] = ()
+    """The rows of the last page, if no row has an id."""
+    _returned: int = 0
+    """The number of rows that were returned."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _failure: PaymentsError | None = None
 
     async def __anext__(self) -> Page[T]:
         async with self._turn:
