@@ -11,33 +11,27 @@ from msgspec.structs import replace
 from paymentsdk import beyond
 from paymentsdk._contract.operation import Operation
 from paymentsdk.resources.common import Paging
-from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
-from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox._noun import ParsedRequest, SellerContext, cut_page
-from paymentsdk.sandbox._records import CUSTOMERS, MERCHANT_ORDERS, ORDERS, PREFERENCES, Condition
+from paymentsdk.sandbox._records import CUSTOMERS, MERCHANT_ORDERS, ORDERS, PREFERENCES, Condition, Table
 from paymentsdk.sandbox._wire import Rejected
 
-T = TypeVar("T")
 D = TypeVar("D", bound=Struct)
 
 
-def _found(document: T | None) -> T:
+def _found(document: D | None) -> D:
     if document is None:
         raise Rejected(404, "not_found")
     return document
 
 
-def _get_customer(context: SellerContext, request: ParsedRequest[None]) -> Customer:
-    return _found(context.get(CUSTOMERS, request.path["customer_id"]))
-
-
-def _get_preference(context: SellerContext, request: ParsedRequest[None]) -> Preference:
-    return _found(context.get(PREFERENCES, request.path["preference_id"]))
+def _get(table: Table[D]) -> Callable[[SellerContext, ParsedRequest[None]], D]:
+    """Return the handler that returns the document of *table* with the id in the path."""
+    return lambda context, request: _found(context.get(table, *request.path.values()))
 
 
 def _get_merchant_order(context: SellerContext, request: ParsedRequest[None]) -> MerchantOrder:
-    return _found(context.get(MERCHANT_ORDERS, request.path["merchant_order_id"])).merchant_order
+    return _get(MERCHANT_ORDERS)(context, request).merchant_order
 
 
 def _payments(context: SellerContext, conditions: list[Condition]) -> Iterator[MerchantOrderPayment]:
@@ -82,8 +76,8 @@ def _page(context: SellerContext, request: ParsedRequest[None], rows: Sequence[D
 
 #: The handlers of `Sandbox(beyond="reads")`, by operation.
 READS: Mapping[Operation[Any, Any], Callable[[SellerContext, ParsedRequest[Any]], object]] = {
-    beyond.GET_CUSTOMER: _get_customer,
-    beyond.GET_PREFERENCE: _get_preference,
+    beyond.GET_CUSTOMER: _get(CUSTOMERS),
+    beyond.GET_PREFERENCE: _get(PREFERENCES),
     beyond.GET_MERCHANT_ORDER: _get_merchant_order,
     beyond.SEARCH_PAYMENTS: _search_payments,  # First, since the get's path matches it, too.
     beyond.GET_PAYMENT: _get_payment,
