@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
 from paymentsdk._files import whole
-from paymentsdk.cli._output import Output, counted, flush, print_output
+from paymentsdk.cli._output import Output, counted, flush, print_output, spoken
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder
@@ -28,6 +28,7 @@ from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Delivery, FaultRule, Policy, Tenant, Webhook
 from paymentsdk.sandbox._buyer import PaymentMethod
 from paymentsdk.sandbox._commands import COMMANDS
+from paymentsdk.sandbox._control_forms import MovedClock
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
 from paymentsdk.sandbox._wire import encode
 
@@ -50,14 +51,6 @@ class _Rejection(Struct):
 
     code: str
     message: str
-
-
-class _Clock(Struct):
-    """The time, and the events that fell due while the clock moved."""
-
-    now: str
-    frozen: bool
-    happened: list[dict[str, object]]
 
 
 class Running(Struct, frozen=True):
@@ -146,8 +139,6 @@ def add_control(commands: Commands) -> None:
     advance = _add(commands, "advance", _advance, "move the clock, and list the events that fell due")
     duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
     advance.add_argument("duration", metavar="DURATION", help=duration)
-    tenant = "the user id of the only seller whose clock is moved (default: all sellers)"
-    advance.add_argument("--tenant", type=count, metavar="ID", help=tenant)
 
     control = _add(commands, "control", _control, "send any request of the control API, and print the response")
     control.epilog = "requests:\n" + "\n".join(
@@ -293,11 +284,7 @@ def _list_faults(running: Running, _: Namespace) -> Output:
 
 
 def _add_fault(running: Running, options: Namespace) -> Output:
-    try:
-        # Values are converted from text, so `times=3` becomes a number. An invalid rule is a usage error.
-        rule = msgspec.convert(pairs([("effect", options.effect), *options.details]), FaultRule, strict=False)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+    rule = _body(FaultRule, pairs([("effect", options.effect), *options.details]))
     fault = running.ask(FaultState, "POST", "faults", rule)
     return Output(fault, [_line(fault)])
 
@@ -370,10 +357,9 @@ def _print_now(options: Namespace, output: Output) -> None:
 
 
 def _advance(running: Running, options: Namespace) -> Output:
-    path = f"tenants/{options.tenant}/clock/advance" if options.tenant else "clock/advance"
-    clock = running.ask(_Clock, "POST", path, {"duration": options.duration})
-    lines = [f"{event['at']}  {event['kind']}  {event['id']}" for event in clock.happened]
-    return Output(clock, [*lines, f"it is {clock.now}{', and the clock stands still' if clock.frozen else ''}"])
+    clock = running.ask(MovedClock, "POST", "clock/advance", {"duration": options.duration})
+    lines = [f"{spoken(event.at)}  {event.kind}  {event.id}" for event in clock.happened]
+    return Output(clock, [*lines, f"it is {spoken(clock.now)}{', and the clock stands still' if clock.frozen else ''}"])
 
 
 # --- any request -------------------------------------------------------------------------------------------------
@@ -410,10 +396,7 @@ def _control(running: Running, options: Namespace) -> Output:
         raise ArgumentTypeError(f"an id is missing; the request is: {_usage(options.request)}")
     values = pairs(pair(word) for word in options.words[len(names) :])
     query = {name: values.pop(name) for name in request.parameters if name in values}
-    try:
-        body = _body(request.body, values)
-    except ValueError as error:
-        raise ArgumentTypeError(f"{error}; the request is: {_usage(options.request)}") from None
+    body = _body(request.body, values, f"; the request is: {_usage(options.request)}")
     target = path.format(**ids) + (f"?{urlencode(query)}" if query else "")
     response: object
     if request.media == _LINES:
@@ -423,11 +406,12 @@ def _control(running: Running, options: Namespace) -> Output:
     return Output(response, msgspec.json.format(msgspec.json.encode(response), indent=2).decode().splitlines())
 
 
-def _body(form: type[T] | None, values: dict[str, str]) -> object:
+def _body(form: type[T] | None, values: dict[str, str], usage: str = "") -> object:
     """Return the body with *values*. Numbers and booleans are converted from text, lists and objects from JSON."""
-    if form is None:
-        if values:
-            raise ValueError(f"it takes no {min(values)}")
-        return None
-    read = {name: msgspec.json.decode(text) if text.startswith(("[", "{")) else text for name, text in values.items()}
-    return msgspec.convert(read, form, strict=False)
+    if form is None and values:
+        raise ArgumentTypeError(f"it takes no {min(values)}{usage}")
+    try:
+        read = {name: msgspec.json.decode(text) if text[:1] in ("[", "{") else text for name, text in values.items()}
+        return None if form is None else msgspec.convert(read, form, strict=False)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{error}{usage}") from None

@@ -196,19 +196,6 @@ def test_advance(capsys, sandbox, order):
     assert 20 * 60 == (sandbox.clock.now() - now).total_seconds()
 
 
-def test_advance_moves_the_clock_of_one_seller(capsys, sandbox, order):
-    """The time of the others stands; a seller that there is not is named."""
-    now, second_seller = sandbox.clock.now(), sandbox.create_tenant()
-
-    quiet = ask(capsys, "advance", "PT20M", "--tenant", str(second_seller.user_id))
-    out = ask(capsys, "advance", "PT15M", "--tenant", str(sandbox.tenant.user_id))
-
-    assert (1, 2) == (quiet.count("\n"), out.count("\n"))
-    assert f"order.expired  {order.id}\n" in out
-    assert now == sandbox.clock.now()
-    assert "404 not_found: there is no such seller" == complain(capsys, "advance", "PT1M", "--tenant", "1")
-
-
 def test_a_snapshot_is_saved_and_loaded(capsys, sandbox, order, tmp_path):
     """What happened since is gone; the file is for its owner alone, and a file that is no snapshot is left out."""
     file = tmp_path / "shop.snapshot"
