@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 from paymentsdk._version import __version__
 from paymentsdk.cli._output import escape_unencodable, flush, say
@@ -96,7 +96,7 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     about = "A payments platform: its client and its sandbox."
     parser = cast("ArgumentParser", Parser(prog="paymentsdk", description=about, epilog=_START))
     parser.set_defaults(run=_begin, parser=parser)
-    parser.add_argument("--version", action="store_true", help="print the version")
+    parser.add_argument("--version", action="version", version=f"paymentsdk {__version__}", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     if {"_ARGCOMPLETE", "COMP_LINE"} <= os.environ.keys():  # A shell requests completions for these words.
         words = os.environ["COMP_LINE"].split()[1:]
@@ -115,13 +115,10 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     return parser
 
 
-def _begin(options: Namespace) -> int:
-    """Print the version, or the help if no command is named, and return the exit code."""
-    if not options.version:
-        options.parser.exit(MISUSED, options.parser.format_help())
-    # argparse's own action for a version would end with 0 even if the reader of stdout has gone.
-    print(f"paymentsdk {__version__}")
-    return 0
+def _begin(options: Namespace) -> NoReturn:
+    """Print the help, because no command is named, and end with 2."""
+    parser: ArgumentParser = options.parser
+    parser.exit(MISUSED, parser.format_help())
 
 
 #: The commands besides operations, and their summaries. The module with the name of a command adds its arguments.

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from decimal import Decimal
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias, TypeVar
 
 from paymentsdk import PaymentsClient, RetryPolicy
 from paymentsdk.cli._output import counted, say
@@ -19,6 +19,8 @@ from paymentsdk.sandbox import FaultRule, Sandbox
 
 T = TypeVar("T")
 R = TypeVar("R")
+#: A line of a ledger: what happened, the id of the order, payment or refund, and the amount that moved.
+Entry: TypeAlias = tuple[str, str, Decimal]
 
 #: The faults of the demo. The first write of each kind takes effect, but its response is lost.
 FAULTS = (
@@ -60,7 +62,7 @@ def _run(options: Namespace) -> int:
     differences = {"double": recorded - expected, "lost": expected - recorded}
     for kind, entries in differences.items():
         for entry in sorted(entries.elements())[:SHOWN]:
-            print(f"  {kind}: {entry}")
+            print("  {}: {} of {}, {}".format(kind, *entry))
     agreed = counted((expected & recorded).total(), "entry", "entries")
     result = ", ".join(f"{entries.total():,} {kind}" for kind, entries in differences.items())
     passed = expected == recorded
@@ -82,23 +84,9 @@ async def _work(number: int) -> tuple[Counter[Entry], Counter[Entry]]:
         paid = await seller.each("orders paid and read", seller.see_paid, created)
         await seller.each("refunded in full", seller.refund, paid[1::8])
         await seller.each("refunded in part", seller.refund_half, paid[2::8])
-        recorded = Counter(Entry(row.kind, row.id, row.amount) for row in sandbox.ledger())
+        recorded = Counter((row.kind, row.id, row.amount) for row in sandbox.ledger())
     say(f"faults that fired: {sum(fault.hits for fault in faults):,}")
     return Counter(seller.ledger), recorded
-
-
-class Entry(NamedTuple):
-    """A line of a ledger."""
-
-    kind: str
-    """``"payment"``, ``"refund"``, ..."""
-    id: str
-    """The id of the order, payment or refund."""
-    amount: Decimal = _NOTHING
-    """The amount of money that moved."""
-
-    def __str__(self) -> str:
-        return f"{self.kind} of {self.id}" + (f", {self.amount}" if self.amount else "")
 
 
 class Seller:
@@ -129,7 +117,7 @@ class Seller:
         reference = f"demo-{number:05}"
         request = orders.OrderRequest(external_reference=reference, total_amount=amount, transactions=payments)
         order = await self._client.orders.create(request)
-        self.ledger.append(Entry("order_created", order.id))
+        self.ledger.append(("order_created", order.id, _NOTHING))
         return order
 
     async def see_paid(self, order: orders.Order) -> orders.Order:
@@ -137,13 +125,13 @@ class Seller:
         self._sandbox.buyer.pay(order)
         order = await self._client.orders.get(order.id)
         if payment := order.payment:
-            self.ledger.append(Entry("payment", payment.id, payment.paid_amount or _NOTHING))
+            self.ledger.append(("payment", payment.id, payment.paid_amount or _NOTHING))
         return order
 
     async def refund(self, order: orders.Order, payment_id: str | None = None, amount: Decimal | None = None) -> None:
         """Refund *order* in full, or a part of its payment."""
         response = await self._client.orders.refund(order.id, payment_id=payment_id, amount=amount)
-        self.ledger += [Entry("refund", refund.id, -(refund.amount or _NOTHING)) for refund in response.refunds]
+        self.ledger += [("refund", refund.id, -(refund.amount or _NOTHING)) for refund in response.refunds]
 
     async def refund_half(self, order: orders.Order) -> None:
         """Refund half of the payment of *order*, rounded to a cent."""
@@ -152,4 +140,4 @@ class Seller:
 
     async def cancel(self, order: orders.Order) -> None:
         """Cancel *order*, which is unpaid."""
-        self.ledger.append(Entry("order_canceled", (await self._client.orders.cancel(order.id)).id))
+        self.ledger.append(("order_canceled", (await self._client.orders.cancel(order.id)).id, _NOTHING))

@@ -8,9 +8,9 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from shutil import get_terminal_size
 from typing import TextIO
 
@@ -23,14 +23,13 @@ from paymentsdk.errors import RequestInvalid, visible
 Row = Mapping[str, object]
 _GAP = "  "
 #: Seconds between two lines about the progress of a command.
-QUIET = 5.0
+_QUIET = 5.0
 #: The longest cell of a table without --columns, in characters.
 _LONGEST = 40
 #: The longest name of a field that is aligned with the others, in characters.
 _LONGEST_NAME = 24
-#: The most important columns. After them come amounts, then dates.
-_FIRST = ("id", "status", "external_reference")
-_KINDS = (Decimal, datetime, int | str)
+#: The most important columns of a table.
+_FIRST = ("id", "status", "external_reference", "total_amount", "paid_amount", "transaction_amount", "date_created")
 
 
 class Output(Struct, frozen=True):
@@ -80,6 +79,19 @@ def say(*lines: str) -> None:
         print(*map(visible, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
+
+
+class ProgressLines:
+    """Writes lines about the progress of a command to stderr, at most every five seconds."""
+
+    def __init__(self) -> None:
+        self._said_at = time.monotonic()
+
+    def say(self, line: str, *, at_once: bool = False) -> None:
+        """Write *line* if it is due, or *at_once*."""
+        if at_once or time.monotonic() - self._said_at >= _QUIET:
+            self._said_at = time.monotonic()
+            say(line)
 
 
 def flush() -> None:
@@ -163,7 +175,7 @@ class Rows:
         table = {name: [visible(spoken(row[name])) for row in rows] for name in self._readers}
         visible_columns = table
         if in_terminal(sys.stdout) and not self._chosen:
-            ranked = sorted(table, key=lambda name: _rank(name, [row[name] for row in rows]))
+            ranked = [*(name for name in _FIRST if name in table), *table]
             visible_columns = dict(_fitting({name: table[name] for name in ranked}))
         if rows:
             print(*columns(visible_columns), sep="\n")
@@ -219,14 +231,6 @@ def spoken(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return text_of(value)
-
-
-def _rank(name: str, values: Sequence[object]) -> int:
-    """Return the sort key of a column; the most important columns come first."""
-    if name in _FIRST:
-        return _FIRST.index(name)
-    value = next((value for value in values if value is not None), None)
-    return len(_FIRST) + next((place for place, kind in enumerate(_KINDS) if isinstance(value, kind)), len(_KINDS))
 
 
 def _fitting(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -23,7 +22,7 @@ from paymentsdk._contract.identity import undeclared
 from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
-from paymentsdk.cli._output import QUIET, Rows, counted, discard, flush, say
+from paymentsdk.cli._output import ProgressLines, Rows, counted, discard, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -115,39 +114,38 @@ def _add_wait(commands: Commands) -> None:
 
 def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | None = None) -> ArgumentParser:
     parser = add_parser(commands, _option(verb), summary or operation.summary, _run, epilog=_CODES)
+    add = parser.add_argument
     for placeholder in operation.path_names:
-        parser.add_argument(f"path {placeholder}", metavar=placeholder.upper())
+        add(f"path {placeholder}", metavar=placeholder.upper())
     if operation.body is not None:
         about = "the file with the body as JSON, or - for stdin"
-        parser.add_argument("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
+        add("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
     if operation.name == "orders.refund":
-        about = "refund this part of a payment, such as 10.50 (default without --body: the whole order)"
-        parser.add_argument("--amount", metavar="AMOUNT", help=about)
-        parser.add_argument("--payment-id", metavar="ID", help="the payment of which --amount is refunded")
+        add(
+            "--amount", metavar="AMOUNT", help="refund this part of a payment, such as 10.50 (default: the whole order)"
+        )
+        add("--payment-id", metavar="ID", help="the payment of which --amount is refunded")
     if operation.keyed:
         about = "your key for this write, such as an order number; repeating the command with it has no second effect"
-        parser.add_argument("--idempotency-key", required=True, metavar="KEY", help=about)
-    for name, about in _filter_helps(operation).items():
-        parser.add_argument(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help=about)
-    if operation.page is not None:
-        parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
-        parser.add_argument("--limit", type=count, metavar="N", help="at most N rows (default: all)")
-        parser.add_argument("--page-size", type=count, metavar="N", help="rows per request")
-        about = "the first row; to continue an interrupted search without losing a row, the ROW/TOTAL that it printed"
-        parser.add_argument("--start", type=resume_point, metavar="ROW", help=about)
-    parser.add_argument(
-        "--account", type=account_name, metavar="NAME", help="the seller, by name in the token store or file"
-    )
+        add("--idempotency-key", required=True, metavar="KEY", help=about)
+    for name, about in _filter_helps(operation):
+        add(f"--{_option(name)}", dest=f"filter {name}", metavar="VALUE", help=about)
+    add("--account", type=account_name, metavar="NAME", help="the seller, by name in the token store or file")
     add_sources(parser)
-    parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
+    add("--columns", metavar="NAMES", help="the columns of a table or CSV, such as id,status")
     formats = parser.add_mutually_exclusive_group()
     forms = {"table": "print a table (the default)", "json": "print a line of JSON for each row", "csv": "print CSV"}
     for form, about in forms.items():
         formats.add_argument(f"--{form}", action="store_const", const=form, dest="format", help=about)
     if operation.page is not None:
+        parser.usage = "%(prog)s [FILTERS] [OPTIONS]"
+        add("--limit", type=count, metavar="N", help="at most N rows (default: all)")
+        add("--page-size", type=count, metavar="N", help="rows per request")
+        about = "the first row; to continue an interrupted search without losing a row, the ROW/TOTAL that it printed"
+        add("--start", type=resume_point, metavar="ROW", help=about)
         about = "write all rows, or nothing, to a .parquet, .csv or .jsonl FILE"
         formats.add_argument("--out", type=file, metavar="FILE", help=about)
-    parser.add_argument("--columns", metavar="NAMES", help="the columns of a table or CSV, such as id,status")
+    parser.set_defaults(operation=operation, format="table", **dict.fromkeys(_LATER))
     return parser
 
 
@@ -161,20 +159,15 @@ def _filters(operation: AnyOperation) -> Mapping[str, object]:
     return {name: hint for name, hint in hints.items() if name not in _POSITION}
 
 
-def _filter_helps(operation: AnyOperation) -> Mapping[str, str]:
-    """Return the help of each filter: its docstring in the source, and the form of its values."""
-    hints = _filters(operation)
-    descriptions: dict[str, str] = {}
-    for members in texts(operation.query.__module__).values() if operation.query else ():
-        # The class of the filters, or a base of it. Both come after Structs whose members may have the same names.
-        if members.keys() <= hints.keys():
-            descriptions |= members
-    helps = {}
-    for name, hint in hints.items():
-        about = descriptions.get(name, "a filter").removesuffix(".")
+def _filter_helps(operation: AnyOperation) -> Iterator[tuple[str, str]]:
+    """Yield the name and the help of each filter: its docstring in the source, and the form of its values."""
+    query = operation.query
+    # The filters are declared in a base of the query, which adds the position of a page.
+    members = {} if query is None else texts(query.__module__).get(query.__name__.replace("Query", "Filters"), {})
+    for name, hint in _filters(operation).items():
+        about = members.get(name, "a filter").removesuffix(".")
         meaning = "; ".join(filter(None, (about[:1].lower() + about[1:], _FORMS.get(hint))))
-        helps[name] = meaning.replace("%", "%%")
-    return helps
+        yield name, meaning.replace("%", "%%")
 
 
 def _run(options: Namespace) -> int:
@@ -213,12 +206,14 @@ def _misused(error: RequestInvalid, options: Namespace) -> int:
 
 def _complain(options: Namespace, text: str) -> None:
     point: ResumePoint | None = options.resume_point
-    further = ""
     if point is not None:  # `None` before the first page
         # The total is needed because rows move up if the search has fewer rows by then.
-        further = f"; continue with --start {point}" + ("" if point.total is None else f"/{point.total}")
-    whose = f"{options.account}: " if options.account else ""
-    say(f"paymentsdk: {whose}{text}{further}")
+        text += f"; continue with --start {point}" + ("" if point.total is None else f"/{point.total}")
+    _say(options, text)
+
+
+def _say(options: Namespace, text: str) -> None:
+    say(f"paymentsdk: {options.account}: {text}" if options.account else f"paymentsdk: {text}")
 
 
 def _place(path: str, options: Namespace) -> str:
@@ -253,7 +248,7 @@ async def _call(operation: AnyOperation, query: Mapping[str, object], body: obje
             **{name: getattr(options, f"path {name}") for name in operation.path_names},
         )
     code = _show(result.value, printed, options)
-    _warn(result.anomalies, len(result.anomalies), options)
+    _warn(result.anomalies, options)
     return code
 
 
@@ -344,19 +339,12 @@ def _rows(kind: type, options: Namespace) -> Rows:
     return Rows(kind, options.format, options.columns, decimal_strings=options.operation.decimal_strings)
 
 
-def _warn(anomalies: Sequence[Anomaly], number: int, options: Namespace) -> None:
-    """Warn that unreadable parts of the response, such as rows or amounts, were not printed.
-
-    Args:
-        anomalies: The unreadable parts, or the first of them.
-        number: The number of all unreadable parts.
-        options: The options of the command.
-    """
+def _warn(anomalies: Sequence[Anomaly], options: Namespace) -> None:
+    """Warn that unreadable parts of the responses, such as rows or amounts, were not printed."""
     if anomalies:
-        first, more = anomalies[0], f"; {number - 1:,} more" if number > 1 else ""
-        place = f"the response breaks the contract at {first.path}"
-        whose = f"{options.account}: " if options.account else ""
-        say(f"paymentsdk: {whose}{place}: {first.reason}{more}")
+        first, number = anomalies[0], len(anomalies) - 1
+        more = f"; {number:,} more" if number else ""
+        _say(options, f"the response breaks the contract at {first.path}: {first.reason}{more}")
 
 
 async def _search(
@@ -373,48 +361,44 @@ async def _search(
     field = rows_of(operation.result)
     printed = _rows(field[2] if field else operation.result, options)
     rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
-    walk = pager.pages()
-    anomalies: Sequence[Anomaly] = ()
-    left_out = 0
+    anomalies: list[Anomaly] = []
     try:
-        async for page in walk:
-            items = page.items[: most - rows]
-            for row in items:
-                printed.add(row)
-            rows, point = rows + len(items), page.resume_point
-            if len(items) < len(page.items):  # The next row is on this page.
-                point = ResumePoint(page.offset + len(items), page.total)
-            anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
-            if options.format != "table":
-                flush()  # After an interruption, the user continues behind the last row that was written.
-                options.resume_point = point
-            if rows >= most:
-                break
+        async with aclosing(pager.pages()) as walk:
+            async for page in walk:
+                items = page.items[: most - rows]
+                for row in items:
+                    printed.add(row)
+                rows, point = rows + len(items), page.resume_point
+                if len(items) < len(page.items):  # The next row is on this page.
+                    point = ResumePoint(page.offset + len(items), page.total)
+                anomalies += page.anomalies
+                if options.format != "table":
+                    flush()  # After an interruption, the user continues behind the last row that was written.
+                    options.resume_point = point
+                if rows >= most:
+                    break
         ended = True
     finally:
-        await walk.aclose()
         if ended or rows:  # After an early error, "0 rows" would be wrong.
             printed.end()
             flush()
             options.resume_point = point
-        _warn(anomalies, left_out, options)
+        _warn(anomalies, options)
 
 
 async def _export(pager: Pager[object], options: Namespace) -> None:
     """Write all rows of a search to a file, and print the progress every few seconds."""
     if options.limit is not None or options.columns is not None:
         raise RequestInvalid("--out", "takes all rows and columns: leave out --limit and --columns")
-    rows, reported_at, left_out = 0, time.monotonic(), 0
-    anomalies: Sequence[Anomaly] = ()
+    rows, lines = 0, ProgressLines()
+    anomalies: list[Anomaly] = []
 
     def progress(page: Page[object]) -> None:
-        nonlocal rows, reported_at, anomalies, left_out
+        nonlocal rows
         rows += len(page.items)
-        anomalies, left_out = anomalies or page.anomalies, left_out + len(page.anomalies)
-        if time.monotonic() - reported_at >= QUIET:
-            reported_at = time.monotonic()
-            say(counted(rows, "row") if page.total is None else f"{rows:,} of {counted(page.total, 'row')}")
+        anomalies.extend(page.anomalies)
+        lines.say(counted(rows, "row") if page.total is None else f"{rows:,} of {counted(page.total, 'row')}")
 
     number = await pager.export(options.out, progress=progress)
     say(f"{counted(number, 'row')}: {options.out}")
-    _warn(anomalies, left_out, options)
+    _warn(anomalies, options)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from paymentsdk import errors
 from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import QUIET, Output, columns, counted, flush, print_output, say
+from paymentsdk.cli._output import Output, ProgressLines, columns, counted, flush, print_output, say
 from paymentsdk.cli._parsing import file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -42,15 +41,13 @@ exit codes:
 """
 #: The exit codes of errors; the first matching line counts.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
-    (RequestInvalid, ImportError, OSError, ValueError): MISUSED,
+    (RequestInvalid, ImportError, OSError, OverflowError, ValueError): MISUSED,
     (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
 }
 #: The names of the amounts of a sum.
 _SUMS = ("book", "platform", "difference", "refunded (book)", "refunded", "difference of refunds")
-#: The years of orders.
-_YEARS = range(1970, 9999)
 
 
 def add_arguments(reconcile: argparse.ArgumentParser) -> None:
@@ -97,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     except errors.JournalUnavailable as error:
         say(f"paymentsdk: the journal is not available: {error.reason}")
         return MISUSED
-    except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
+    except (errors.PaymentsError, ImportError, OSError, OverflowError, ValueError) as error:
         account = getattr(error, "account", None)
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
         say(f"paymentsdk: {whose}{error}")
@@ -127,16 +124,17 @@ async def _reconciled(options: argparse.Namespace) -> Report:
     address = os.environ.get(VARIABLE)
     journal = journal_at(address, VARIABLE) if address else None
     book = _book(options)
+    phase, lines = "", ProgressLines()
+
+    def progress(now: Progress) -> None:
+        nonlocal phase
+        line = f"{now.phase}: {now.share:.0%}, {counted(now.rows, 'order')}, {counted(now.calls, 'call')}"
+        lines.say(line, at_once=now.phase != phase or now.share >= 1)
+        phase = now.phase
+
     # With the journal, orders with an open write are reported as unknown, and nobody corrects them by hand.
     async with PaymentsClient.from_env(flow=FlowControl(adaptive=True), accounts=auth, journal=journal) as client:
-        return await reconcile(
-            book,
-            client,
-            created=(begin, end),
-            out=options.out,
-            accounts=auth,
-            progress=_ProgressLines().print,
-        )
+        return await reconcile(book, client, created=(begin, end), out=options.out, accounts=auth, progress=progress)
 
 
 def _book(options: argparse.Namespace) -> Book:
@@ -162,32 +160,11 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        moment = None
-    if moment is None or moment.year not in _YEARS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22")
-    if len(text) == len("2026-11-22"):
-        return moment.replace(tzinfo=UTC)
-    if moment.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; write {text}Z for UTC")
-    return moment
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22") from None
+    return moment.replace(tzinfo=UTC) if len(text) == len("2026-11-22") else moment
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
-
-
-class _ProgressLines:
-    """Prints a line at the begin and end of each phase, and every five seconds."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-        self._at = 0.0
-
-    def print(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if progress.phase != self._phase or progress.share >= 1 or now - self._at >= QUIET:
-            self._phase, self._at = progress.phase, now
-            counts = f"{counted(progress.rows, 'order')}, {counted(progress.calls, 'call')}"
-            say(f"{progress.phase}: {progress.share:.0%}, {counts}")
 
 
 def _data(report: Report) -> dict[str, object]:
@@ -207,7 +184,7 @@ def _data(report: Report) -> dict[str, object]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    from paymentsdk.reconcile._page import notes
+    from paymentsdk.reconcile._report import notes
 
     totals = [(line, line.outcome) for line in report.totals if line.outcome is not None]
     table = {

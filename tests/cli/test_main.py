@@ -23,7 +23,10 @@ def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
 
 def test_version(capsys):
     """--version prints the version that is installed."""
-    assert 0 == main(["--version"])
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert not ended.value.code
     assert f"paymentsdk {version('paymentsdk')}\n" == capsys.readouterr().out
 
 

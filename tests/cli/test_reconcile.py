@@ -170,7 +170,7 @@ async def test_exit_codes_say_what_went_wrong(shop: Shop) -> None:
     unnamed = await shop.run("--accounts", "nowhere.json")
     assert (2, "paymentsdk: --accounts: cannot be read") == (unnamed.code, unnamed.err[:38])
     (shop.directory / "latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
-    for wrong_too in (("--from", "9999-12-31"), ("--accounts", "latin-1.json")):
+    for wrong_too in (("--from", "yesterday"), ("--accounts", "latin-1.json")):
         result = await shop.run(*wrong_too)
         assert (2, False) == (result.code, "Traceback" in result.err)
 
