@@ -10,7 +10,7 @@ Counter({<Outcome.MATCH: 'match'>: 996052, <Outcome.MISSING: 'missing'>: 1003, .
 
 # The steps of a reconciliation: `_book.py` reads the user's orders. `_run.py` runs the phases, and resumes them from
 # what `_checkpoint.py` has saved. `_walk.py` makes the calls and walks the windows of time, on this event loop or on
-# workers (`_executors.py`). `paymentsdk/_paging/proof.py` proves that windows show their rows, and that all rows of a
+# workers. `paymentsdk/_paging/proof.py` proves that windows show their rows, and that all rows of a
 # window were seen. `_merchant_orders.py` reads the rows and writes the files. Then `_follow_up.py` reads orders that
 # have changed or were not found, `_diff.py` compares in SQL, and `_report.py` reports the differences.
 
@@ -35,12 +35,11 @@ from paymentsdk.journal._record import NO_LIMIT, OPEN
 from paymentsdk.reconcile._book import Book, BookRow, Subject, subject_of
 from paymentsdk.reconcile._checkpoint import Checkpoint
 from paymentsdk.reconcile._diff import Diff
-from paymentsdk.reconcile._executors import DaskExecutor
 from paymentsdk.reconcile._follow_up import Changes, LookUps
 from paymentsdk.reconcile._merchant_orders import check_installed
 from paymentsdk.reconcile._outcome import Outcome
 from paymentsdk.reconcile._report import Difference, Report
-from paymentsdk.reconcile._run import Executor, Progress, Run, WalkReport, asked_of, question
+from paymentsdk.reconcile._run import DaskExecutor, Executor, Progress, Run, WalkReport, asked_of, question
 from paymentsdk.reconcile._sums import Sum
 from paymentsdk.reconcile._walk import MOST_IN_FLIGHT
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from paymentsdk._call.engine import engine_of, of_one_seller
 from paymentsdk._futures import in_thread
 from paymentsdk._paging.proof import GRAINS, Rules, Window, moment_of, remaining
-from paymentsdk.errors import NotWhole, PaymentsError
+from paymentsdk._validate import check_within
+from paymentsdk.errors import NotWhole, PaymentsError, RequestInvalid
 from paymentsdk.reconcile._checkpoint import Checkpoint, DoneWindow
 from paymentsdk.reconcile._merchant_orders import By
 from paymentsdk.reconcile._tasks import for_each, work_off
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 Phase = Literal["walk", "changes", "look-ups", "comparison"]
 
+#: The maximum of calls in flight in a worker process.
+_MOST_OF_WORKER = 1_000
 #: Jobs per slot of an executor. Several are needed because some jobs have more rows than others.
 _JOBS_PER_SLOT = 4
 #: The minimum length of a job's window, in milliseconds.
@@ -281,7 +285,81 @@ def question(created: Window, accounts: Sequence[str], rules: Rules, base_url: s
     return json.dumps(members)
 
 
-async def do(job: Job, connect: Callable[[], "PaymentsClient"], in_flight: int) -> Job:
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+class DaskExecutor:
+    """Walks windows on the workers of a Dask cluster, for `walk(executor=)` and `reconcile(executor=)`.
+
+    Needs the extra `dask`, the same versions on all machines, and storage that all machines see under the same path for
+    `out`. Each job has its own client. If a worker dies, Dask gives its job to another worker, and the files of the
+    first do not count.
+
+    Args:
+        connect: Makes the client of a job. It is a function that the workers can import, or a function of the main
+            module. It is called on the event loop of the job; the client is closed after the job.
+        address: The address of the scheduler, such as `tcp://10.0.0.1:8786`.
+        in_flight: Calls in flight of each worker process, 1 to 1,000. The threads of the process share them equally,
+            and each has at least one.
+
+    Raises:
+        RequestInvalid: *in_flight* is out of range, or, when a walk begins, *address* is invalid.
+    """
+
+    def __init__(self, connect: Callable[[], "PaymentsClient"], address: str, *, in_flight: int = 16) -> None:
+        self._connect = connect
+        self._address = address
+        self._in_flight = check_within("in_flight", in_flight, 1, _MOST_OF_WORKER)
+        self._cluster: Any = None
+        #: The threads of each worker process.
+        self._threads: list[int] = []
+
+    @property
+    def slots(self) -> int:
+        """The number of jobs in flight: one for each thread of the workers, and as many that wait."""
+        return max(1, 2 * sum(self._threads))
+
+    async def run(self, job: Job) -> Job:
+        """Let a worker do *job*, and return the job with its result. If the worker dies, another does the job.
+
+        Raises:
+            PaymentsError: A call failed.
+            ChildProcessError: The job has killed as many workers as Dask's configuration allows.
+        """
+        in_flight = max(1, self._in_flight // max(self._threads, default=1))
+        future = self._cluster.submit(_do, job, self._connect, in_flight, pure=False)
+        try:
+            result: Job = await future
+        except import_module("distributed").KilledWorker as error:
+            raise ChildProcessError(str(error)) from None
+        finally:
+            future.release()
+        return result
+
+    async def __aenter__(self) -> Self:
+        if self._cluster is not None:
+            raise RequestInvalid("executor", "walks for another run; make an executor for each run")
+        self._cluster = import_module("distributed").Client(self._address, asynchronous=True)
+        try:
+            await self._cluster
+            self._threads = [*(await self._cluster.nthreads()).values()]
+        except BaseException as error:
+            await self.__aexit__()
+            if isinstance(error, ValueError):
+                raise RequestInvalid("address", str(error)) from None
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        cluster, self._cluster = self._cluster, None
+        await cluster.close()
+
+
+def _do(job: Job, connect: Callable[[], "PaymentsClient"], in_flight: int) -> Job:
+    return asyncio.run(_walk_job(job, connect, in_flight))
+
+
+async def _walk_job(job: Job, connect: Callable[[], "PaymentsClient"], in_flight: int) -> Job:
     """Walk the window of *job* with a client of its own, up to *in_flight* pieces concurrently."""
     job, name = replace(job, windows=[], files=[]), job.account
     async with connect() as client:

@@ -39,12 +39,12 @@ from paymentsdk.resources.common import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable
 
     from paymentsdk._call.engine import Engine
     from paymentsdk.journal._record import Record, Resolution
 
-    OtherRecords: TypeAlias = Callable[..., Awaitable[Sequence[Record]]]
+    _OtherRecords: TypeAlias = Callable[..., Awaitable[list[Record]]]
 
 SHORTEST_EXPIRATION = timedelta(seconds=30)
 #: The longer of the two maxima in the spec. On a platform with the shorter one, three hours, the platform rejects more.
@@ -597,7 +597,7 @@ _ENDED = frozenset({OrderStatus.CANCELED, "cancelled", OrderStatus.REFUNDED, Ord
 # --- how recovery finds out whether a write took effect: see `Operation.look_up` --------------------------------------
 
 
-async def _look_up_order(client: Engine, record: Record, other_records: OtherRecords) -> Resolution | None:
+async def _look_up_order(client: Engine, record: Record, other_records: _OtherRecords) -> Resolution | None:
     """Prove that the order was created: the seller has exactly one merchant order of its reference, and it is paid."""
     from paymentsdk.journal._record import TOLERANCE, RecordState, Resolution  # only recovery needs these
     from paymentsdk.resources.merchant_orders import MerchantOrders
@@ -612,8 +612,11 @@ async def _look_up_order(client: Engine, record: Record, other_records: OtherRec
         certify=True,
     )
     merchant_orders = await search.collect()
-    if await has_rival(record, other_records, body.external_reference):
-        return None
+    for rival in await other_records(path=record.path, containing=msgspec.json.encode(body.external_reference)):
+        if rival.body is None:
+            return None  # A purged record may have had the same reference.
+        if msgspec.json.decode(rival.body, type=OrderRequest).external_reference == body.external_reference:
+            return None
     paid = [order for order in merchant_orders if order.paid_amount and order.total_amount == body.total_amount]
     if len(merchant_orders) != 1 or not paid:
         return None
@@ -621,20 +624,12 @@ async def _look_up_order(client: Engine, record: Record, other_records: OtherRec
     return Resolution(state=RecordState.DONE, reason="seen by a read: it was paid")
 
 
-async def has_rival(record: Record, other_records: OtherRecords, reference: str | None) -> bool:
-    """Return whether another record of the seller may have created an order of *reference*, as *record* may have."""
-    rivals = await other_records(path=record.path, containing=msgspec.json.encode(reference))
-    # A purged record may have had the same reference.
-    bodies = (msgspec.json.decode(rival.body, type=OrderRequest) if rival.body else None for rival in rivals)
-    return any(body is None or body.external_reference == reference for body in bodies)
-
-
-async def _look_up_cancel(client: Engine, record: Record, _other_records: OtherRecords) -> Order | None:
+async def _look_up_cancel(client: Engine, record: Record, _other_records: _OtherRecords) -> Order | None:
     order = await Orders(client).get(_order_id(record))
     return order if order.status == OrderStatus.CANCELED else None
 
 
-async def _look_up_refund(client: Engine, record: Record, other_records: OtherRecords) -> Order | None:
+async def _look_up_refund(client: Engine, record: Record, other_records: _OtherRecords) -> Order | None:
     """Prove that a refund was made: of the whole order, or as the only refund of its payment and amount."""
     order, part = await Orders(client).get(_order_id(record)), _refunded_part(record)
     if part is None:
