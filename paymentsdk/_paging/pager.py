@@ -188,17 +188,12 @@ class Pager(Generic[T]):
             Incomplete: A page before the total was empty.
             PaymentsError: A page could not be read. No rows are returned, because a short list would look complete.
         """
-        if limit is not None:
-            check_within("limit", limit, 0, LARGEST_OFFSET)
+        most = LARGEST_OFFSET if limit is None else check_within("limit", limit, 0, LARGEST_OFFSET)
         rows: list[T] = []
-        if limit == 0:
-            return rows
         async with aclosing(self.pages()) as walk:
-            async for page in walk:
-                rows.extend(page.items)
-                if limit is not None and len(rows) >= limit:
-                    del rows[limit:]
-                    break
+            while len(rows) < most and (page := await anext(walk, None)):
+                rows += page.items
+        del rows[most:]
         return rows
 
     async def export(self, path: str | PathLike[str], *, progress: Callable[[Page[T]], None] | None = None) -> int:
