@@ -16,7 +16,7 @@ from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +27,6 @@ from paymentsdk._auth.schemes import Auth, StaticToken
 from paymentsdk._auth.token_store import FileTokenStore, TokenPair
 from paymentsdk._database import close_shared
 from paymentsdk._postgres import is_dsn
-from paymentsdk._secrets import MaskedRepr
 from paymentsdk._validate import check_path
 from paymentsdk.cli._output import Output, print_output
 from paymentsdk.cli._parsing import account_name, file, suggestion
@@ -43,13 +42,10 @@ _FILE_HELP = 'a JSON or TOML file with the tokens of several sellers: {"shop-1":
 Store: TypeAlias = FileTokenStore | SQLiteTokenStore | PostgresTokenStore
 
 
-class _FileEntry(MaskedRepr, Struct, forbid_unknown_fields=True):
+class _FileEntry(TokenPair, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The entry of an account in a file."""
 
     access_token: str = ""
-    refresh_token: str | None = None
-    expires_at: float | None = None
-    __secrets__: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token"})
 
 
 class TokenStores:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from paymentsdk._auth.token_store import TokenPair, certain_user_id
+from paymentsdk._auth.token_store import certain_user_id
 from paymentsdk.cli._accounts import Store, TokenStores, add_store, run, stores_of
 from paymentsdk.cli._output import Output, Row, counted, in_terminal, say, table_of
 from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
@@ -43,9 +43,7 @@ def add_arguments(tokens: argparse.ArgumentParser) -> None:
     """Add the commands of `tokens`."""
     within = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True)
     exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and save the token pair", _CODE)
-    exchange.add_argument(
-        "account", type=account_name, metavar="ACCOUNT", help="your name for the seller, such as shop-1"
-    )
+    exchange.add_argument("account", type=account_name, metavar="ACCOUNT", help="your name for the seller")
     exchange.add_argument("--redirect-uri", metavar="URI", help="the redirect URI of your application, if it has one")
     _add(within, "list", _list, "list the accounts with the state and expiry of their tokens", _STATES)
     about = "refresh all tokens that are due, or the tokens of the named accounts"
@@ -99,9 +97,7 @@ def _code() -> str:
 async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
     store = stores.store(options.account)
     async with _application() as client, store.lock():
-        former = await store.load()
-        await store.prepare()
-        keeping = asyncio.ensure_future(_keep(client, store, stores.place, former, options))
+        keeping = asyncio.ensure_future(_keep(client, store, stores.place, options))
         try:
             await asyncio.shield(keeping)
         except asyncio.CancelledError:
@@ -111,10 +107,10 @@ async def _exchange(stores: TokenStores, options: argparse.Namespace) -> Output:
     return Output(row, table_of([row], ""))
 
 
-async def _keep(
-    client: PaymentsClient, store: Store, place: str, former: TokenPair | None, options: argparse.Namespace
-) -> None:
+async def _keep(client: PaymentsClient, store: Store, place: str, options: argparse.Namespace) -> None:
     """Exchange the code, and save the pair."""
+    former = await store.load()
+    await store.prepare()
     account = options.account
     try:
         pair = (await client.oauth.exchange_code(options.code, redirect_uri=options.redirect_uri)).pair()
@@ -154,6 +150,9 @@ async def _row(stores: TokenStores, account: str, state: str | None = None) -> R
 
 
 async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
+    from paymentsdk._auth.refresh import RefreshingToken
+    from paymentsdk._call.engine import engine_of
+
     names = await stores.names()
     for account in options.accounts:
         if account not in names:
@@ -162,10 +161,14 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
     rows: list[Row] = []
     code = 0
     async with _application() as client:
+        engine = engine_of(client)
         for account in options.accounts or names:
             try:
-                pair = await stores.pair(account)
-                if await _refreshed(client, stores, account, pair, is_named=bool(options.accounts)):
+                pair, now = await stores.pair(account), time.time()
+                token = RefreshingToken(pair, store=stores.store(account))
+                if options.accounts or not token.token(now):
+                    # As after a rejection: if another process has just refreshed the pair, its result is used.
+                    await token.renew(pair.access_token, partial(engine.runtime.exchange, engine), now)
                     rows.append(await _row(stores, account))
             except (PaymentsError, OSError) as error:
                 say(f"paymentsdk: {account}: {error}")
@@ -174,19 +177,3 @@ async def _refresh(stores: TokenStores, options: argparse.Namespace) -> Output:
                 rows.append(await _row(stores, account, _AGAIN if is_spent else None))
                 code = 1
     return Output(rows, table_of(rows, f"no token is due, of {counted(len(names), 'account')}"), code=code)
-
-
-async def _refreshed(
-    client: PaymentsClient, stores: TokenStores, account: str, pair: TokenPair, *, is_named: bool
-) -> bool:
-    """Refresh *pair* if a refresh is due or its account *is_named*; return whether a refresh was needed."""
-    from paymentsdk._auth.refresh import RefreshingToken
-    from paymentsdk._call.engine import engine_of
-
-    now, engine = time.time(), engine_of(client)
-    token = RefreshingToken(pair, store=stores.store(account))
-    if not is_named and token.token(now):
-        return False
-    # Renew the token as after a rejection: if another process has just refreshed the pair, its result is used.
-    await token.renew(pair.access_token, partial(engine.runtime.exchange, engine), now)
-    return True
