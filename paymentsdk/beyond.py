@@ -23,7 +23,7 @@ from paymentsdk._paging.cursor import Position
 from paymentsdk.resources.common import INTERNAL_ERROR, RESULTS, UNAUTHORIZED, Moment, Paging, ResponseStruct, same_id
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderPayment
-from paymentsdk.resources.orders import Order, OrderRequest, has_rival
+from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.preferences import Preference
 
 if TYPE_CHECKING:
@@ -179,8 +179,10 @@ async def find_order(
     until = end if now is None else datetime.fromtimestamp(now, UTC)
     query = {"begin_date": begin, "end_date": until, "external_reference": reference}
     result = await engine.call(SEARCH_ORDERS, query=query)
-    if await has_rival(record, others, reference):
-        return None
+    for rival in await others(path=record.path, containing=msgspec.json.encode(reference)):
+        # A purged record may have had the same reference.
+        if rival.body is None or msgspec.json.decode(rival.body, type=OrderRequest).external_reference == reference:
+            return None
     orders = result.value.data or ()
     is_whole = result.value.paging.total in (None, 1) and not any(anomaly.dropped for anomaly in result.anomalies)
     if len(orders) != 1 or not is_whole:

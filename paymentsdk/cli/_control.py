@@ -119,8 +119,7 @@ def add_control(commands: Commands) -> None:
     pay = _add(commands, "pay", _pay, "pay an order or a preference as the buyer")
     name = "the id of an order or a preference, its code, its checkout address, or a point of sale"
     pay.add_argument("name", type=_order_name, metavar="ORDER", help=name)
-    method_help, methods = "pay with one of %(choices)s (default: %(default)s)", get_args(PaymentMethod)
-    pay.add_argument("--method", metavar="METHOD", choices=methods, default="account_money", help=method_help)
+    pay.add_argument("--method", choices=get_args(PaymentMethod), default="account_money", help="default: %(default)s")
     pay.add_argument("--reject", action="store_true", help="make the payment be rejected")
 
     policies = _add(commands, "policies", _policies, "list or change the choices that the contract leaves open")
@@ -137,8 +136,7 @@ def add_control(commands: Commands) -> None:
         _add(actions, name, command, summary).add_argument("file", type=file, metavar="FILE", help="the file")
 
     advance = _add(commands, "advance", _advance, "move the clock, and list the events that fell due")
-    duration = "an ISO 8601 duration of weeks to seconds, such as PT20M or P30D"
-    advance.add_argument("duration", metavar="DURATION", help=duration)
+    advance.add_argument("duration", metavar="DURATION", help="an ISO 8601 duration, such as PT20M or P30D")
 
     control = _add(commands, "control", _control, "send any request of the control API, and print the response")
     control.epilog = "requests:\n" + "\n".join(
@@ -156,8 +154,7 @@ def _add_faults(commands: Commands) -> None:
     add = _add(actions, "add", _add_fault, "add a fault")
     add.epilog = faults.epilog = "\n".join(_effects())
     add.add_argument("effect", metavar="EFFECT", choices=EFFECTS, help="the effect of the fault")
-    details = "its details, such as operation=orders.* times=2"
-    add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help=details)
+    add.add_argument("details", nargs="*", default=[], type=pair, metavar="NAME=VALUE", help="details, such as times=2")
     clear = _add(actions, "clear", _clear_faults, "remove one fault, or all")
     clear.add_argument("number", nargs="?", type=count, metavar="NUMBER", help="the number of the fault (default: all)")
 
@@ -170,8 +167,7 @@ def _add_deliveries(commands: Commands) -> None:
 
     listen = _add(commands, "listen", _listen, "send notifications to your program, and print each, until Ctrl-C")
     listen.add_argument("--forward-to", required=True, metavar="URL", help="the address of your program")
-    topics = "a list of orders, payments and merchant_orders, separated by commas (default: orders)"
-    listen.add_argument("--topics", default="orders", help=topics)
+    listen.add_argument("--topics", default="orders", help="such as orders,payments,merchant_orders (default: orders)")
     form = "the secret: whsec_ and the base64 of 24 to 64 bytes (default: a new secret)"
     listen.add_argument("--secret", default="", help=form)
 

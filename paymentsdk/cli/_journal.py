@@ -58,8 +58,7 @@ def _add(
     commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
 ) -> argparse.ArgumentParser:
     parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    file_help = f"the file of the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); put a postgresql:// address into "
-    file_help += f"{VARIABLE}, because other users of this machine can see a password in a command line"
+    file_help = f"the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); put a postgresql:// address into {VARIABLE}"
     parser.add_argument("--file", type=file, metavar="FILE", help=file_help)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(command=command)

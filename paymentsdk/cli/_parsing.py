@@ -91,10 +91,8 @@ def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def count(text: str) -> int:
     """Read a number from 1 to a billion. Larger numbers overflow times and databases."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    if int(text) > _MOST:
-        raise ArgumentTypeError(f"{text} is above {_MOST:,}")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST:,}")
     return int(text)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,7 @@ def add_arguments(reconcile: argparse.ArgumentParser) -> None:
     reconcile.epilog = _EPILOG
     reconcile.set_defaults(run=_run)
     add = reconcile.add_argument
-    book = "your record of the orders: a .parquet or .csv file"
-    add("book", type=file, nargs="?", metavar="BOOK", help=book)
+    add("book", type=file, nargs="?", metavar="BOOK", help="your record of the orders: a .parquet or .csv file")
     about = "instead of BOOK: postgresql://user@host/database; put the password into PGPASSWORD or ~/.pgpass"
     add("--book", type=file, dest="dsn", metavar="ADDRESS", help=about)
     add("--query", metavar="SQL", help="selects the rows of --book, such as 'SELECT reference, paid FROM orders'")
@@ -183,21 +183,22 @@ def _data(report: Report) -> dict[str, object]:
     }
 
 
+def _amount(amount: Decimal | None) -> str:
+    return "" if amount is None else f"{amount:,f}"
+
+
 def _lines(report: Report) -> Iterator[str]:
     from paymentsdk.reconcile._report import notes
 
-    totals = [(line, line.outcome) for line in report.totals if line.outcome is not None]
-    table = {
-        "orders": [f"{line.orders:,}" for line, _ in totals],
-        "outcome": [outcome.title for _, outcome in totals],
-        "currency": [line.currency for line, _ in totals],
-    }
-    for place, name in enumerate(_SUMS):
-        amounts = [line.amounts[place] for line, _ in totals]
-        table[name] = ["" if amount is None else f"{amount:,f}" for amount in amounts]
-    if totals:
-        yield from columns({name: cells for name, cells in table.items() if any(cells)})
-    outcomes = dict.fromkeys(outcome for _, outcome in totals)
+    names = ("orders", "outcome", "currency", *_SUMS)
+    rows = [
+        (f"{line.orders:,}", outcome.title, line.currency, *map(_amount, line.amounts))
+        for line in report.totals
+        if (outcome := line.outcome)
+    ]
+    if rows:
+        yield from columns({name: cells for name, *cells in zip(names, *rows, strict=True) if any(cells)})
+    outcomes = dict.fromkeys(filter(None, (line.outcome for line in report.totals)))
     yield from (f"{outcome.title}: {outcome.action}" for outcome in outcomes if outcome.action)
     yield from notes(report)
     if report.open_records:

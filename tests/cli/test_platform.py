@@ -117,7 +117,7 @@ def test_a_body_that_breaks_a_rule(run, sandbox, body: str | None, complaint: st
             ["merchant-orders", "search", "--date-created-from", "x"],
             "--date-created-from: 'x' is not a timestamp such as ",
         ),
-        (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number of at least 1"),
+        (["merchant-orders", "search", "--page-size", "0"], "argument --page-size: '0' is not a number from 1 to "),
         *(
             (["merchant-orders", "search", "--start", start], f"--start: {start!r} is neither a row, such as 50, nor ")
             for start in ("-1", "x", "50/", "50/120/1")
