@@ -10,7 +10,7 @@ from paymentsdk import PaymentsClient, PaymentsError, Response, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 #: Enough failing calls to use up a budget of 500: four requests each, of which three cost 5.
-MANY = 60
+MANY = 36
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +67,7 @@ async def test_many_sellers_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
     """Of more failing sellers than the bound, the one that failed longest ago is forgotten."""
     monkeypatch.setattr("paymentsdk._call.retry.RetryBudgets.MOST", 10)
     async with clients() as (client, transport):
-        for number in range(50):
+        for number in range(15):
             await requests_of(transport, client.with_options(access_token=f"TEST-{number}").orders.get("ORD1"))
 
         assert 10 == len(client._engine.runtime.budgets.remaining)

@@ -77,7 +77,7 @@ async def test_one_accounts_failures_cost_another_no_retries() -> None:
 
     transport = MemoryTransport(platform)
     async with make(transport, {"bad": "APP_USR-same", "good": "APP_USR-same"}) as client:
-        for _ in range(60):
+        for _ in range(36):
             with pytest.raises(Exception, match="503"):
                 await client.account("bad").orders.get("ORD1")
         spent = len(transport.requests)

@@ -319,19 +319,3 @@ async def test_an_attempt_that_cannot_be_signed_ends(error: BaseException) -> No
 
     assert [1] == [event.number for event in events.of(AttemptStarted)] == [e.number for e in events.of(AttemptEnded)]
     assert [1] == [event.attempts for event in events.of(CallEnded)]
-
-
-async def test_an_attempt_that_is_cancelled_while_a_large_page_is_read_ends() -> None:
-    """The response is there, and reading it lets others go on meanwhile: one of them may cancel it."""
-    events, rows = Seen(), b",".join([b'{"id":1,"total_amount":"abc"}'] * 20_000)
-    page = Response(200, {}, b'{"elements":[' + rows + b'],"next_offset":20000,"total":20000}')
-    call = asyncio.ensure_future(make(events, MemoryTransport([page])).merchant_orders.search().first())
-    for _ in range(9):  # It has been sent, and is read.
-        await asyncio.sleep(0)
-    assert ["CallStarted", "AttemptStarted"] == events.kinds
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-    assert ["CallStarted", "AttemptStarted", "AttemptEnded", "CallEnded"] == events.kinds
-    assert (200, "cancelled") == (events.of(AttemptEnded)[0].status, events.of(AttemptEnded)[0].failure)

@@ -66,29 +66,17 @@ def connect(**settings: object) -> tuple[PaymentsClient, MemoryTransport]:
     return PaymentsClient("APP_USR-1-2-3-77", base_url="https://platform.test", **settings), transport
 
 
-@pytest.mark.parametrize("ahead", [-3601, 0, 3600])
-async def test_a_key_can_have_been_sent_a_moment_ago_by_a_clock_that_goes_ahead(ahead: int) -> None:
-    """The clocks of machines differ by up to an hour."""
+@pytest.mark.parametrize(("ahead", "error"), [(0, OutcomeUnknown), (3600, OutcomeUnknown), (3601, RequestInvalid)])
+async def test_a_key_can_have_been_sent_by_a_clock_that_goes_ahead(ahead: int, error: type[Exception]) -> None:
+    """The clocks of machines differ by up to an hour. More would let a key outlive what the platform remembers."""
     clock = FakeClock()
     client, transport = connect(clock=clock)
     moment = datetime.fromtimestamp(clock.now(), UTC) + timedelta(seconds=ahead)
     async with client:
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(error):
             await client.orders.cancel("ORD1", idempotency_key="k-1", first_sent_at=moment)
 
-    assert 1 == len(transport.requests)
-
-
-async def test_a_key_cannot_have_been_sent_in_the_future() -> None:
-    """More than an hour ahead is a mistake, and would let the key outlive what the platform remembers."""
-    clock = FakeClock()
-    client, transport = connect(clock=clock)
-    async with client:
-        moment = datetime.fromtimestamp(clock.now() + 3601, UTC)
-        with pytest.raises(RequestInvalid) as rejected:
-            await client.orders.cancel("ORD1", idempotency_key="k-1", first_sent_at=moment)
-
-    assert ("first_sent_at", []) == (rejected.value.path, transport.requests)
+    assert (error is OutcomeUnknown) == len(transport.requests)
 
 
 async def test_a_deferred_write_says_why_it_was_not_sent(tmp_path) -> None:

@@ -82,7 +82,7 @@ async def test_a_call_that_is_cancelled_leaves_its_key(make_client, until, caplo
     ]
 
 
-@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("turns", [0, 2])
 async def test_a_call_that_is_cancelled_twice_leaves_its_key(make_client, until, turns: int) -> None:
     """Whichever of the two goes on has the note, however many turns of the loop are between them."""
     transport = MemoryTransport(lambda _: asyncio.Event().wait())
@@ -272,23 +272,6 @@ async def test_the_log_tells_of_every_attempt(make_client, caplog) -> None:
     assert {"orders.cancel"} == {record.payments_operation for record in caplog.records}
     assert ["server_error", None, "no_trusted_response", None] == [record.payments_kind for record in caplog.records]
     assert all(record.payments_elapsed >= 0 for record in caplog.records)
-
-
-@pytest.mark.control("paymentsdk._codec.anomaly.MOST_REPORTS", 10**6)
-async def test_the_log_counts_what_it_does_not_name(make_client, caplog) -> None:
-    """A page that is odd in every row is told in a hundred lines and one, which says how many more there were."""
-    rows = ",".join(f'{{"id":"{number}","status":5}}' for number in range(250))
-    page = b'{"paging":{"offset":0,"total":250},"results":[%s]}' % rows.encode()
-
-    result = await make_client(Response(200, {}, page)).call(OPERATIONS["invoices.search"])
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-
-    assert 100 + 1 == len(result.anomalies)
-    assert 100 + 1 == len(warnings)
-    assert (
-        "invoices.search: $.results[100].status: and 150 more did not follow the contract, such as this one"
-        == warnings[-1]
-    )
 
 
 # --- clients that are closed, and transports with defects -------------------------------------------------------------

@@ -140,17 +140,6 @@ async def test_an_expiry_leaves_no_trace(make_client, hang) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_timeout_of_the_standard_library_around_a_call(make_client) -> None:
-    """`asyncio.timeout` around a call ends in its own `TimeoutError`."""
-    client = make_client(forever)
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0):
-            await client.orders.get("ORD1")
-
-    assert 0 == asyncio.current_task().cancelling()
-
-
 @pytest.mark.parametrize("name", ["orders.get", "release_reports.disable_schedule"])
 async def test_a_cancelled_call_that_needs_no_report(make_client, jobs, caplog, name: str) -> None:
     """A read leaves nothing behind, and neither does a write that was not sent: the log is silent."""
@@ -290,16 +279,3 @@ async def test_a_source_of_tokens_that_swallows_a_deadline(make_client, clock, e
     with pytest.raises(NotSent):
         await task
     assert (0, []) == (task.cancelling(), transport.requests)
-
-
-async def test_a_source_of_tokens_that_swallows_a_cancellation(make_client) -> None:
-    """A task that was cancelled while it waited for a token sends nothing."""
-    auth, transport = Meddler("APP_USR-access-1"), MemoryTransport(forever)
-    client = make_client(transport=transport, auth=auth, access_token=None)
-    task = asyncio.create_task(client.orders.cancel("ORD1"))
-    await auth.waiting.wait()
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [] == transport.requests

@@ -235,27 +235,18 @@ class Named(TypedDict):
         (set[Fee], {Decimal("1.555")}, "$.one[0]"),
         (Named, {"fee": Decimal("1.555")}, "$.one.fee"),
         (Decimal | int, Decimal("1.555"), "$.one"),
+        (Fee, Decimal("1.555"), "$.one"),
+        (Sequence[Line], [Line(price=Decimal("1.555"))], "$.one[0].price"),
+        (list[Fee], {Decimal("1.555")}, "$.one[0]"),
     ],
     ids=str,
 )
 def test_amounts_are_checked_wherever_they_are(kind: object, value: object, path: str) -> None:
-    """An amount is checked below a dict, a set, a TypedDict and in a union, too."""
+    """An amount is checked below a dict, a set, a Sequence, a TypedDict, a NewType and in a union, too."""
     with pytest.raises(RequestInvalid, match="two decimals") as rejected:
         declared(body=Holder[kind]).encoder.encode(Holder(one=value))
 
     assert path == rejected.value.path
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [(Fee, Decimal("1.555")), (Sequence[Line], [Line(price=Decimal("1.555"))]), (list[Fee], {Decimal("1.555")})],
-)
-def test_amounts_are_found_under_other_names(kind: object, value: object) -> None:
-    """A NewType is checked as its own type, and a Sequence or a set as a list."""
-    with pytest.raises(RequestInvalid) as rejected:
-        declared(body=Holder[kind]).encoder.encode(Holder(one=value))
-
-    assert rejected.value.path.startswith("$.one")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import copyreg
 import json
 import pickle
 from collections.abc import Awaitable, Callable
@@ -27,7 +26,6 @@ from paymentsdk import (
     ResumePoint,
     RetryPolicy,
     ServerError,
-    errors,
 )
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -85,44 +83,9 @@ def test_an_error_travels_whole(cls: type[PaymentsError]) -> None:
         assert (60, 100) == (twin.resume_point, twin.resume_point.total)
 
 
-class SlottedError(errors.NotSent):
-    """An error that somebody makes of ours, with a slot."""
-
-    __slots__ = ("shop",)
-
-    def __init__(self, reason: str, shop: str) -> None:
-        super().__init__(reason)
-        self.shop = shop
-
-
-def test_an_error_travels_with_its_slots() -> None:
-    """What a subclass keeps in slots is as much a part of it as what it keeps elsewhere."""
-    error = SlottedError("no connection", "till-1")
-    error.attempts = 2
-
-    for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
-        assert ("till-1", "no connection", 2, str(error)) == (twin.shop, twin.reason, twin.attempts, str(twin))
-
-
 def state(error: PaymentsError) -> dict[str, object]:
     """All attributes, with the errors among them as texts."""
     return {name: str(value) if isinstance(value, Exception) else value for name, value in vars(error).items()}
-
-
-def traces_of_a_copy() -> tuple[object, ...]:
-    """What a copy of an error that was raised knows of where that was."""
-    try:
-        raise made(OutcomeUnknown)
-    except OutcomeUnknown as error:
-        twin = copy.copy(error)
-    return twin.__traceback__, twin.__context__, twin.__cause__
-
-
-def test_a_copy_has_no_traceback_where_a_library_copies_exceptions_with_theirs(monkeypatch) -> None:
-    """As where Dask is imported: it registers the exceptions that it finds."""
-    monkeypatch.setitem(copyreg.dispatch_table, OutcomeUnknown, lambda error: (lambda: error, ()))
-
-    assert (None, None, None) == traces_of_a_copy()
 
 
 @pytest.mark.parametrize(
@@ -196,13 +159,6 @@ SHAPES = {
         "invalid",
         [("101", "exists", ())],
     ),
-    "cause with texts": (
-        CUSTOMERS,
-        {"message": "invalid", "cause": [{"code": "130", "description": "odd", "data": "2026"}]},
-        "130",
-        "invalid",
-        [("130", "odd", ("2026",))],
-    ),
     "cause is empty": (ORDERS, {"message": "no", "error": "not_found", "cause": []}, "not_found", "no", []),
     "cause is an object": (ORDERS, {"cause": {"code": 7, "message": "x"}}, "7", "x", [("7", "x", ())]),
     "token endpoint of the contract": (
@@ -212,13 +168,7 @@ SHAPES = {
         "Error",
         [],
     ),
-    "token endpoint of the standard": (
-        TOKEN,
-        {"error": "invalid_scope", "error_description": "unknown scope"},
-        "invalid_scope",
-        "unknown scope",
-        [],
-    ),
+    "token endpoint of the standard": (TOKEN, {"error": "a", "error_description": "unknown"}, "a", "unknown", []),
     "orders": (
         ORDERS,
         {"errors": [{"code": "property_value", "message": "bad", "details": ["total_amount", "items[0]"]}]},
@@ -234,7 +184,6 @@ SHAPES = {
         [("a", "b", ("field: x, n: 1", "null", "5"))],
     ),
     "code and message": (ORDERS, {"code": "unauthorized", "message": "no"}, "unauthorized", "no", []),
-    "error": (ORDERS, {"error": "forbidden"}, "forbidden", "forbidden", []),
     "error and code": (ORDERS, {"error": "not_found", "code": 404, "message": "no"}, "not_found", "no", []),
     "fields": (
         ORDERS,
@@ -259,7 +208,6 @@ SHAPES = {
         ORDERS, {"errors": [{"code": "a"}, {"message": "b"}]}, "a", "b", [("a", None, ()), (None, "b", ())]
     ),
     "an object of nothing": (ORDERS, {}, None, "", []),
-    "a string": (ORDERS, "no", None, '"no"', []),
     "nothing": (ORDERS, b"", None, "", []),
     "plain text": (ORDERS, b"upstream  connect\nerror", None, "upstream connect error", []),
     "html": (ORDERS, b"<html>\n<h1>403</h1>", None, "<html> <h1>403</h1>", []),
@@ -301,10 +249,9 @@ async def test_only_so_many_entries_are_kept(read) -> None:
     assert (500, 500, 500) == (len(detail.code), len(detail.message), len(detail.details[0]))
 
 
-@pytest.mark.parametrize("levels", [100, 900, 990])
-async def test_a_body_that_is_nested_deeply(read, levels: int) -> None:
+async def test_a_body_that_is_nested_deeply(read) -> None:
     """No depth of nesting breaks the reader."""
-    for spoiled in (b"[" * levels + b"]" * levels, b'{"a":' * levels + b"1" + b"}" * levels):
+    for spoiled in (b"[" * 990 + b"]" * 990, b'{"a":' * 900 + b"1" + b"}" * 900):
         for frame in (
             b"%b",
             b'{"errors":[{"details":[%b]}]}',
@@ -319,12 +266,11 @@ async def test_every_documented_code_has_its_meaning(read, name: str) -> None:
     """Whatever shape it comes in, a documented code comes with what the contract says about it."""
     operation = TOKEN if name == "oauth.token" else name
     for documented in OPERATIONS[name].errors:
-        bare = await read({"code": documented.code, "message": "no"}, documented.status, operation)
         listed = await read({"errors": [{"code": documented.code}]}, documented.status, operation)
 
-        assert documented.meaning == bare.meaning == listed.meaning == listed.details[0].meaning
-        assert documented.code in str(bare)
-        assert documented.meaning in str(bare)
+        assert documented.meaning == listed.meaning == listed.details[0].meaning
+        assert documented.code in str(listed)
+        assert documented.meaning in str(listed)
 
 
 async def test_an_error_reads_well(read) -> None:

@@ -115,22 +115,6 @@ async def test_a_call_that_is_cancelled_at_any_turn_harms_no_other(turns: int) -
             assert [f"ORD{number}{i}" for i in range(3)] == [result.id for result in results]
 
 
-async def test_closing_waits_for_an_inline_call(until: Until) -> None:
-    """A call in flight gets the transport's time to end; its caller has the value."""
-    held = asyncio.Event()
-
-    async with FaultServer(holding(held)) as server, warm(server) as client:
-        task = asyncio.create_task(client.orders.get("ORD7"))
-        await until(lambda: len(server.seen) > 3)
-        closing = asyncio.create_task(client.aclose())
-        await asyncio.sleep(0)
-        held.set()
-        await closing
-
-        assert task.done()
-        assert "ORD7" == (await task).id
-
-
 class Name(Struct):
     """What a thing is made of."""
 

@@ -40,7 +40,7 @@ def naive_step(self, page, *, looks_ahead=False):
 # --- every row once ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     rows=st.integers(0, 120),
     cap=st.integers(1, 40),
@@ -287,9 +287,9 @@ def vanishing(plan: list[list[float]]):
     return drift
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
-    rows=st.integers(0, 100),
+    rows=st.integers(0, 60),
     cap=st.integers(1, 30),
     prefetch=st.integers(1, 4),
     elements=st.booleans(),
@@ -360,9 +360,9 @@ def unreserved(begin):
 
 
 @pytest.mark.control("paymentsdk._paging.cursor.Cursor.begin", around=unreserved)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
-    rows=st.integers(5, 80),
+    rows=st.integers(5, 60),
     cap=st.integers(4, 15),
     overlap=st.integers(0, 3),
     prefetch=st.sampled_from([1, 4]),

@@ -248,24 +248,24 @@ async def test_an_outage_is_not_multiplied(make_client, jobs) -> None:
     transport = MemoryTransport(lambda request: Response(503))
     client = make_client(transport=transport)
 
-    await calls(client, jobs["orders.get"].call, 60)
+    await calls(client, jobs["orders.get"].call, 40)
 
-    assert 60 + 100 == len(transport.requests)
+    assert 40 + 100 == len(transport.requests)
 
 
 async def test_a_success_gives_back_what_it_took(make_client, jobs) -> None:
     """Every clean success is one token, and one that took retries gives back what its last retry cost."""
     read, down = jobs["orders.get"], [Response(503)]
-    transport = MemoryTransport([*down * 500, *[read.response] * 8, *down, read.response, *down * 20])
+    transport = MemoryTransport([*down * 140, *[read.response] * 8, *down, read.response, *down * 20])
     client = make_client(transport=transport)
-    await calls(client, read.call, 400)  # It is used up: 100 retries.
-    assert 500 == len(transport.requests)
+    await calls(client, read.call, 40)  # It is used up: 100 retries.
+    assert 140 == len(transport.requests)
 
     await calls(client, read.call, 8)
     await calls(client, read.call, 1)
     await calls(client, read.call, 1)
 
-    assert 500 + 8 + 2 + 2 == len(transport.requests)
+    assert 140 + 8 + 2 + 2 == len(transport.requests)
 
 
 # --- the policy -------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ OVERPRECISE = WalletPaymentRequest(
 )
 
 
-@pytest.mark.parametrize("wrong", [{"retry": 5}, {"observers": 5}, {"bogus": 1}])
+@pytest.mark.parametrize("wrong", [{"retry": 5}, {"bogus": 1}])
 def test_a_credential_next_to_a_rejected_option_is_hidden(
     wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,16 +139,9 @@ THINGS = [
 
 @pytest.mark.parametrize("holder", THINGS, ids=lambda holder: type(holder).__name__)
 def test_things_do_not_show_what_they_hold(holder: object) -> None:
-    """Neither `repr` nor `str` nor formatting shows a credential, nor do the tracebacks of rich."""
-    assert_clean(repr(holder), [holder], {"thing": holder})
+    """Neither `repr` nor `str` nor formatting nor rich shows a credential, and no pickle takes one along."""
+    assert_clean(repr(holder), [holder], {"thing": holder}, str(holder), f"{holder}")
     assert_clean(*getattr(holder, "__rich_repr__", list)())
-    if not isinstance(holder, str):
-        assert_clean(str(holder), f"{holder}")
-
-
-@pytest.mark.parametrize("holder", THINGS, ids=lambda holder: type(holder).__name__)
-def test_things_do_not_take_credentials_into_a_pickle(holder: object) -> None:
-    """What holds a credential cannot be pickled."""
     if not isinstance(holder, Headers):
         assert_clean(str(pickled(holder)))
     if isinstance(holder, TokenPair | Token | TokenRequest | WalletPaymentRequest | Record):
@@ -158,11 +151,11 @@ def test_things_do_not_take_credentials_into_a_pickle(holder: object) -> None:
 
 
 @pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("token", [RefreshingToken(PAIR), RefreshingToken(), StaticToken(ACCESS)])
-def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object], token: object) -> None:
+def test_a_source_of_tokens_has_no_twin(twin: Callable[[object], object]) -> None:
     """A refresh token is good once: a copy, as `dataclasses.asdict` makes one of a configuration, would spend it."""
-    with pytest.raises(TypeError, match="cannot be"):
-        twin(token)
+    for token in (RefreshingToken(PAIR), StaticToken(ACCESS)):
+        with pytest.raises(TypeError, match="cannot be"):
+            twin(token)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -197,7 +190,7 @@ ENDS = {
     "odd": odd,
     "reset": SendFailed("reset"),
     "unsent": SendFailed("refused", sent=False),
-    **{str(status): Response(status) for status in (307, 401, 403, 404, 409, 429, 503)},
+    **{str(status): Response(status) for status in (307, 401, 404, 429, 503)},
 }
 CALLS = {
     "order": lambda client: client.orders.cancel("ORD1"),

@@ -73,23 +73,6 @@ async def test_deadlines_close_together_ring_together() -> None:
     assert clock.alarms < 10
 
 
-async def test_a_watch_can_be_moved_both_ways(clock) -> None:
-    """A deadline that is put off does not ring at its old time; one that is brought forward rings at the new."""
-    deadlines = Deadlines(clock)
-    watch = deadlines.add(Timeout(5, attempt=None), 0.0)
-
-    deadlines.reset(watch, 10)
-    clock.advance(6)
-    assert not watch.expired
-    deadlines.reset(watch, 7)
-    clock.advance(1)
-    assert watch.expired
-
-    watch.uncancel()
-    with suppress(asyncio.CancelledError):  # Up to Python 3.12 it is still under way.
-        await asyncio.sleep(0)
-
-
 async def test_the_system_clock_rings_and_sleeps() -> None:
     """The machine's clock calls back on the running loop, sleeps, rolls dice and makes keys of 32 characters."""
     clock = SystemClock()

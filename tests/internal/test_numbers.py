@@ -66,10 +66,9 @@ def words_of(page: str) -> str:
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize(("page", "sentence"), NUMBERS)
-def test_a_page_gives_the_number_of_the_code(page: str, sentence: str) -> None:
+def test_a_page_gives_the_number_of_the_code() -> None:
     """Whoever changes a default finds the page that names it."""
-    assert sentence in words_of(page)
+    assert [] == [(page, sentence) for page, sentence in NUMBERS if sentence not in words_of(page)]
 
 
 def test_the_pauses_of_the_gate_end_at_a_second() -> None:
@@ -94,10 +93,10 @@ def measured(contestant: str) -> str:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/choose-a-transport.md"])
-@pytest.mark.parametrize("contestant", ["paymentsdk", "paymentsdk, http11"])
-def test_what_a_call_costs_is_what_was_measured(page: str, contestant: str) -> None:
+def test_what_a_call_costs_is_what_was_measured(page: str) -> None:
     """Whoever measures anew finds the pages that sum it up."""
-    assert re.search(measured(contestant).replace(" times", r"( times)?"), words_of(page))
+    for contestant in ("paymentsdk", "paymentsdk, http11"):
+        assert re.search(measured(contestant).replace(" times", r"( times)?"), words_of(page))
 
 
 def table_of(name: str) -> list[dict[str, str]]:

@@ -55,11 +55,9 @@ class Harness(RuleBasedStateMachine):
     """A sandbox that a client asks, its buyer and its clock; and the model beside it."""
 
     transport: type[AiohttpTransport | Http11Transport] = AiohttpTransport
-    runs = 0
 
     def __init__(self):
         super().__init__()
-        type(self).runs += 1
         self.loop = asyncio.new_event_loop()
         self.directory = Path(tempfile.mkdtemp())
         self.clock = Swift()

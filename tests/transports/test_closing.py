@@ -150,22 +150,6 @@ async def test_a_request_that_closing_breaks_off_says_so(kind: Kind) -> None:
 
 
 @both
-async def test_closing_twice_at_once_cancels_no_call(kind: Kind) -> None:
-    """A program and its framework may close a transport at the same moment: who is connecting learns the same."""
-    with unanswered_port() as port:
-        transport = kind(drain=0.0)
-        flying = asyncio.ensure_future(transport.send(Request("POST", f"http://127.0.0.1:{port}/")))
-        for _ in range(10):
-            await asyncio.sleep(0)
-
-        await asyncio.gather(transport.aclose(), transport.aclose())
-        [error] = await results([flying])
-
-    assert isinstance(error, ClientClosed)
-    assert 0 == flying.cancelling()
-
-
-@both
 async def test_closing_ends_even_when_it_is_cancelled(kind: Kind, until) -> None:
     """The connections are closed, whether or not somebody waits for it."""
 
@@ -185,12 +169,3 @@ async def test_closing_ends_even_when_it_is_cancelled(kind: Kind, until) -> None
         assert closing.cancelled()
         assert isinstance(flying.exception(), SendFailed)
         await server.all_hung_up()
-
-
-async def closed(transport: AiohttpTransport) -> str | None:
-    """Close a transport; return what aiohttp or asyncio had against it."""
-    try:
-        await transport.aclose()
-    except RuntimeError as error:
-        return str(error)
-    return None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import product
 
 import pytest
 
 from paymentsdk import AiohttpTransport, Http11Transport, Request, SendFailed, Transport
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS
-from paymentsdk.testing.transport_conformance._responses import MALFORMED, SURPLUS
+from paymentsdk.testing.transport_conformance._responses import MALFORMED
 from tests.conftest import PATIENCE
 from tests.faults import FaultServer, Peer, http
 
@@ -21,13 +20,10 @@ CLOSING = OK + b"Connection: close\r\n\r\n"
 #: Well-formed responses: each comes back with this status and this body.
 WELL: dict[str, tuple[bytes, int, bytes]] = {
     **{
-        f"{status} with {len(body)} bytes": (http(status, body), status, body)
-        for status, body in product(
-            (200, 201, 202, 206, 299, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 408, 409, 413, 422, 423, 425),
-            (b"", b'{"id": "ORD1"}'),
-        )
+        f"{status}": (http(status, b"{}"), status, b"{}")
+        for status in (201, 206, 301, 307, 401, 404, 409, 429, 500, 599)
     },
-    **{f"{status}": (http(status, b"{}"), status, b"{}") for status in (429, 451, 500, 502, 503, 504, 520, 599)},
+    "no body": (http(400, b""), 400, b""),
     "204": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
     "304": (b"HTTP/1.1 304 Not Modified\r\n\r\n", 304, b""),
     "no reason": (b"HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\n{}", 200, b"{}"),
@@ -64,35 +60,17 @@ WELL: dict[str, tuple[bytes, int, bytes]] = {
 #: No response at all, besides those of the suite.
 ILL: dict[str, bytes] = {
     **MALFORMED,
-    "nothing": b"",
-    "half a status line": b"HTTP/1.1 2",
-    "half a head": OK + b"Content-Le",
-    "a head without its end": OK + b"Content-Length: 2\r\n",
-    "half a body": http(200, b"{", length=2),
-    "no body": http(200, b"", length=2),
-    "half a chunk": CHUNKED + b"2\r\n{",
-    "no last chunk": CHUNKED + b"2\r\n{}\r\n",
     "half a last chunk": CHUNKED + b"2\r\n{}\r\n0\r\n",
-    "a chunk that is no number": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
     "only an interim response": b"HTTP/1.1 100 Continue\r\n\r\n",
-    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-    "gzip": http(200, b"{}", "Content-Encoding: gzip"),
-    "JSON": b'{"id": "ORD1"}',
     "HTML": b"<html><body>Bad Gateway</body></html>\r\n\r\n",
     "a TLS alert": b"\x15\x03\x01\x00\x02\x02\x28",
-    "HTTP/2": b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64",
     "a request": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    "two lengths": OK + b"Content-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}",
-    "a length above the limit": http(200, b"", length=10**9),
 }
-#: A complete response with something behind it.
-MORE: dict[str, bytes] = {name: http(200, b"{}") + data for name, data in SURPLUS.items()}
 
 #: What each shape is to come to: the status and the body, or that it was sent and no response came.
 EXPECTED: dict[str, tuple[bytes, object]] = {
     **{name: (data, (status, body)) for name, (data, status, body) in WELL.items()},
     **{name: (data, "sent") for name, data in ILL.items()},
-    **{f"a response and {name}": (data, (200, b"{}")) for name, data in MORE.items()},
 }
 
 _LENIENT = {name.removesuffix("_is_no_response"): reason for name, reason in AIOHTTP_DEVIATIONS.items()}
@@ -102,7 +80,6 @@ REASONS: dict[str, dict[str, tuple[object, str]]] = {
     "aiohttp": {
         **{name: ((200, b"{}"), reason) for name, reason in _LENIENT.items() if name in MALFORMED},
         _SHORT: ((200, b"{}\r"), _LENIENT[_SHORT]),
-        "a response and garbage": ("sent", _LENIENT["surplus_bytes_end_the_connection_garbage"]),
     },
     "http11": {
         "an empty line before it": (

@@ -23,7 +23,7 @@ def make(*, ca: bytes | None = None, limit: int = 100) -> Http11Transport:
 
 
 @pytest.mark.parametrize(
-    ("case", "loop"), [*((case, "asyncio") for case in CASES), *((case, "uvloop") for case in CASES[::6])], ids=str
+    ("case", "loop"), [*((case, "asyncio") for case in CASES), *((case, "uvloop") for case in CASES[::12])], ids=str
 )
 def test_it_conforms(case: transport_conformance.Case, loop: str) -> None:
     """It keeps every rule, on both event loops."""

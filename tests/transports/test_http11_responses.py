@@ -12,44 +12,32 @@ from tests.transports.http11 import CHUNKED, once, opened, outcome
 
 # --- what is no response ----------------------------------------------------------------------------------------------
 
+#: What the suite of all transports does not have.
 MALFORMED = {
-    "bare LF": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
-    "one bare LF": b"HTTP/1.1 200 OK\r\nX: 1\nContent-Length: 2\r\n\r\n{}",
-    "bare CR": b"HTTP/1.1 200 OK\r\nX: 1\rY: 2\r\nContent-Length: 2\r\n\r\n{}",
-    "blank before colon": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
     "tab before colon": b"HTTP/1.1 200 OK\r\nX\t: 2\r\nContent-Length: 2\r\n\r\n{}",
     "folded field": b"HTTP/1.1 200 OK\r\nX: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}",
-    "field without colon": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nxyz\r\n\r\n{}",
-    "NUL": b"HTTP/1.1 200 OK\r\nX: \x00\r\nContent-Length: 2\r\n\r\n{}",
-    "status 600": b"HTTP/1.1 600 OK\r\nContent-Length: 2\r\n\r\n{}",
-    "status 099": b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\n{}",
-    "status 20": b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}",
     "HTTP/2": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}",
     "one length twice": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
-    "list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n{}",
-    "signed length": b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
-    "endless length": b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n{}",
-    "length and chunks": CHUNKED[:-2] + b"Content-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "two codings": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n{}",
-    "chunk of no number": CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n",
-    "chunk longer than it says": CHUNKED + b"2\r\n{}}\r\n0\r\n\r\n",
     **{
         f"chunk of size {size!r}": CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"
-        for size in (b"", b"+2", b"-2", b" 2", b"2 ", b"0_2", b"2,", b"2\x00", b"00000000000000002", b";x=y", b"2;\x7f")
+        for size in (b"+2", b" 2", b"2 ", b"0_2", b"2,", b"2\x00", b"00000000000000002", b";x=y", b"2;\x7f")
     },
     "chunk without its line break": CHUNKED + b"2\r\n{}0\r\n\r\n",
     "trailer that is no field": CHUNKED + b"2\r\n{}\r\n0\r\nxyz\r\n\r\n",
     "trailer that is folded": CHUNKED + b"2\r\n{}\r\n0\r\nX: 1\r\n 2\r\n\r\n",
     "a megabyte in chunks of a byte": CHUNKED + b"1\r\nx\r\n" * 2**20,
-    "chunk with bare LF": CHUNKED + b"2\n{}\n0\n\n",
     "endless trailer": CHUNKED + b"2\r\n{}\r\n0\r\n" + b"X: " + b"y" * 200_000,
     "tiny chunks": CHUNKED + b"1;" + b"x" * 150_000 + b"\r\n{\r\n",
-    "head without end": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
     "interim heads without end": b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" * 3_000,
-    "not HTTP": b'{"status": "created"}',
 }
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_what_parsers_read_differently_is_no_response(name: str) -> None:
+    """A malformed response is a failure at once, with the request sent, and its connection is closed."""
+    await assert_rejected(name)
 
 
 async def assert_rejected(name: str) -> None:
@@ -62,42 +50,31 @@ async def assert_rejected(name: str) -> None:
         await server.all_hung_up()
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-async def test_what_parsers_read_differently_is_no_response(name: str) -> None:
-    """A malformed response is a failure at once, with the request sent, and its connection is closed."""
-    await assert_rejected(name)
-
-
 @pytest.mark.control(
     "paymentsdk.transports._http11_connection._HEAD", around=lambda _: re.compile(rb"HTTP/(.).. ?([0-9]+)[^$]*")
 )
-@pytest.mark.parametrize("name", ["status 600", "HTTP/2", "NUL", "bare CR", "tab before colon", "folded field"])
+@pytest.mark.parametrize("name", ["HTTP/2", "tab before colon", "folded field"])
 async def test_heads_keep_the_grammar(name: str) -> None:
     """A head has to match the grammar of RFC 9112 in full, with nothing that the RFC only tolerates."""
     await assert_rejected(name)
 
 
 @pytest.mark.control("paymentsdk.transports._http11_connection._refuse", lambda reason: None)
-@pytest.mark.parametrize("name", ["two codings"])
-async def test_framing_is_not_ambiguous(name: str) -> None:
+async def test_framing_is_not_ambiguous() -> None:
     """A list of transfer codings is rejected."""
-    await assert_rejected(name)
+    await assert_rejected("two codings")
 
 
 SURPLUS = {
-    "second response": http(200, b"{}") + http(200, b"stray"),
     "line break": http(200, b"{}") + b"\r\n",
     "half a line break": http(200, b"{}") + b"\r",
-    "text": http(200, b"{}") + b"x",
     "after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n" + http(200, b"stray"),
     "empty response after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n" + http(200, b""),
     "line break after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n\r\n",
     "line feed after chunks": CHUNKED + b"2\r\n{}\r\n0\r\n\r\n\n",
     "after a trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX: y\r\n\r\n\r\n",
-    "body of a 204": b"HTTP/1.1 204 No Content\r\n\r\n{}",
     "length of a 204": b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
     "chunks of a 204": b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "body of a 304": b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n{}",
 }
 
 
@@ -118,10 +95,9 @@ async def test_surplus_is_not_the_next_response(name: str) -> None:
 
 
 @pytest.mark.control("paymentsdk.transports._http11_connection.Connection._has_surplus", lambda self: False)
-@pytest.mark.parametrize("name", ["line break", "line break after chunks", "empty response after chunks"])
-async def test_surplus_of_any_form_is_seen(name: str) -> None:
-    """Line breaks and whole responses behind a response end its connection."""
-    await assert_takes_two_connections(SURPLUS[name])
+async def test_surplus_of_any_form_is_seen() -> None:
+    """Whole responses behind a response end its connection."""
+    await assert_takes_two_connections(SURPLUS["empty response after chunks"])
 
 
 WELL_FORMED = {
