@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,8 @@ import pytest
 from paymentsdk import PostgresTokenStore, RefreshFailed, RequestInvalid, SQLiteTokenStore, TokenPair, TokenStore
 from tests.auth.refreshes import pair, run, store_at
 from tests.conftest import PATIENCE
-from tests.postgres import Server, Wire, free_port, wire_to
+from tests.flow.test_rate_share import sessions
+from tests.postgres import Server, free_port, wire_to
 
 ROOT = Path(__file__).parents[2]
 SECRET = "secret-password"
@@ -130,14 +131,6 @@ async def nobody_listens(tmp_path: Path, dsn: str) -> TokenStore:
     return PostgresTokenStore(f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/db", "shop-1", timeout=0.2)
 
 
-async def anothers_table(tmp_path: Path, dsn: str) -> TokenStore:
-    """The table is that of another program."""
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("CREATE TABLE paymentsdk_token (id int)")
-    await connection.close()
-    return PostgresTokenStore(dsn, "shop-1")
-
-
 async def strict_table(tmp_path: Path, dsn: str) -> TokenStore:
     """Somebody has added a rule to the table: of what breaks it, the server shows the whole row."""
     store, connection = PostgresTokenStore(dsn, "shop-1"), await asyncpg.connect(dsn)
@@ -153,7 +146,6 @@ async def strict_table(tmp_path: Path, dsn: str) -> TokenStore:
     [
         (damaged_file, r"/tokens\.db: file is not a database\Z"),
         (nobody_listens, "PostgreSQL: .*Connection refused"),
-        (anothers_table, "paymentsdk_token is 'of another program'"),
         (strict_table, 'PostgreSQL: new row for relation "paymentsdk_token" violates check constraint "[a-z_]+"$'),
     ],
 )
@@ -218,57 +210,21 @@ async def test_more_sellers_than_connections(dsn: str, *, defence: bool) -> None
 # --- the connection to PostgreSQL -------------------------------------------------------------------------------------
 
 
-class Counted:
-    """A wire that counts what goes through it."""
-
-    def __init__(self, wire: Wire, dsn: str, until: Callable[..., Awaitable[None]], patience: float) -> None:
-        self.dsn = wire.dsn(dsn)
-        self.requests = 0
-        wire.cut_request = self._request
-        self._wire = wire
-        self._until = until
-        self._patience = patience
-
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._wire._writers) // 2
-
-    async def are(self, number: int) -> None:
-        """Wait until so many are open."""
-        async with asyncio.timeout(self._patience):
-            await self._until(lambda: self.connections == number)
-
-    def store(self, name: str = "shop-1") -> PostgresTokenStore:
-        """A store of one seller."""
-        return PostgresTokenStore(self.dsn, name)
-
-    def _request(self, data: bytes) -> bool:
-        self.requests += 1
-        return False
-
-
-@pytest.fixture
-async def counted(
-    postgres: Server, dsn: str, until: Callable[..., Awaitable[None]], patience: float
-) -> AsyncIterator[Counted]:
-    """A wire to an empty schema."""
-    async with wire_to(postgres) as wire:
-        yield Counted(wire, dsn, until, patience)
-
-
 @pytest.mark.control("paymentsdk._auth.database_stores.IDLE", None, raises=TimeoutError)
 async def test_an_idle_connection_is_closed(
-    counted: Counted, monkeypatch: pytest.MonkeyPatch, *, defence: bool
+    dsn: str, monkeypatch: pytest.MonkeyPatch, patience: float, *, defence: bool
 ) -> None:
     """A pair lives for months: between two refreshes the server is left alone."""
     if not defence:
         monkeypatch.setattr("paymentsdk._auth.database_stores.IDLE", 0.01)
-    await counted.store().save(pair(1))
+    before = await sessions(dsn)
+    await PostgresTokenStore(dsn, "shop-1").save(pair(1))
 
-    await counted.are(0)
+    async with asyncio.timeout(patience):
+        while await sessions(dsn) - before:
+            pass
 
-    assert pair(1) == await counted.store().load()
+    assert pair(1) == await PostgresTokenStore(dsn, "shop-1").load()
 
 
 FORKED = """

@@ -183,14 +183,6 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize(("situation", "status", "body", "settled"), EXAMPLES.values(), ids=EXAMPLES)
-async def test_an_example(situation: Situation, status: int, body: str, *, settled: bool) -> None:
-    """Each sentence of the rule, once: the same response means the same whenever it comes."""
-    error = await Calls().rejection(situation, status, BODIES[body])
-
-    assert settled == getattr(error, "settled", False)
-
-
 @pytest.mark.parametrize(
     ("operation", "attempts", "error"),
     [(READ, 4, APIError), (KEYED, 4, OutcomeUnknown), (UNKEYED, 1, OutcomeUnknown)],

@@ -278,32 +278,6 @@ def test_a_row_that_rejects_itself_costs_no_other(count: int) -> None:
     assert "is below zero" in row.reason
 
 
-class Priced(Struct):
-    """A row whose rule fails where the amount is none."""
-
-    price: Decimal | None = None
-    parts: list[Priced] = []
-
-    def __post_init__(self) -> None:
-        if self.price is not None and self.price < 0:
-            raise ValueError("is below zero")
-
-
-@pytest.mark.parametrize(("count", "amount"), [(2, '"NaN"'), (60, '"sNaN"')])
-def test_a_rule_that_cannot_compare_an_amount_costs_that_amount_alone(count: int, amount: str) -> None:
-    """No number is below zero, or above: an amount that is none is dropped before a class is asked for its rules."""
-    kind = msgspec.defstruct("Page", [("rows", list[Priced])])
-    search: Operation[None, Any] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=kind)
-    rows = '{"price": 5}, ' * count
-
-    page, anomalies = search.decode(
-        f'{{"rows": [{rows} {{"price": {amount}}}, {{"parts": [{{"price": {amount}}}]}}]}}'.encode()
-    )
-
-    assert [*[Priced(Decimal(5))] * count, Priced(), Priced(None, [Priced()])] == page.rows
-    assert {f"$.rows[{count}].price", f"$.rows[{count + 1}].parts[0].price"} == {anomaly.path for anomaly in anomalies}
-
-
 def test_a_body_that_rejects_itself_is_no_response() -> None:
     """Nothing in it can be trusted."""
     get: Operation[None, Checked] = Operation(name="x", method="GET", path="/x", retry=RetryClass.READ, result=Checked)

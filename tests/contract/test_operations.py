@@ -8,7 +8,6 @@ from dataclasses import fields
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -98,30 +97,13 @@ async def merchant_orders_of(sandbox: Sandbox, client: PaymentsClient) -> None:
         sandbox.buyer.pay((await client.orders.create(body_of("orders.create", **members))).id)
 
 
-async def plans_of(sandbox: Sandbox, client: PaymentsClient) -> None:
-    """There is one to begin with."""
-    recurring = {"transaction_amount": "10.00", "frequency": 1, "frequency_type": "months"}
-    for number in range(ROWS - 1):
-        await command(sandbox, "POST", "plans", reason=f"Plan {number}", auto_recurring=recurring)
-
-
-async def command(sandbox: Sandbox, method: str, path: str, **body: object) -> None:
-    """Give a command to the control API."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, f"{sandbox.base_url}/_sandbox/{path}", json=body) as response,
-    ):
-        assert 200 == response.status, await response.text()
-
-
-SEARCHES = {"invoices": invoices_of, "merchant_orders": merchant_orders_of, "plans": plans_of}
-
-
-@pytest.mark.parametrize(("noun", "prefetch"), [("invoices", 1), ("merchant_orders", 3), ("plans", 1)])
-async def test_a_search_is_walked_whole(noun, prefetch, sandbox, client):
+@pytest.mark.parametrize(
+    ("noun", "make", "prefetch"), [("invoices", invoices_of, 1), ("merchant_orders", merchant_orders_of, 3)]
+)
+async def test_a_search_is_walked_whole(noun, make, prefetch, sandbox, client):
     """Every row once, in order, whatever size of page is asked for, capped or left open; resumed, the rest of them."""
-    await SEARCHES[noun](sandbox, client)
-    await command(sandbox, "PATCH", "policies", page_size=4, max_page_size=5)
+    await make(sandbox, client)
+    sandbox.platform.change_policies({"page_size": 4, "max_page_size": 5})
     search = getattr(client, noun).search
 
     whole = [row.id async for row in search(prefetch=prefetch)]

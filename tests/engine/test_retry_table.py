@@ -98,14 +98,12 @@ LOCKED = [
 
 @pytest.mark.control("paymentsdk._call.verdicts.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
 @pytest.mark.parametrize("locked", LOCKED)
-@pytest.mark.parametrize("bring", ["argument", "option"])
-async def test_a_key_that_was_sent_before_this_call(make_client, jobs, locked: Response, bring: str) -> None:
+async def test_a_key_that_was_sent_before_this_call(make_client, locked: Response) -> None:
     """Whoever brings a key may settle an earlier call with it: while that is still at work, its outcome is unknown."""
     client = make_client(locked, locked, locked, locked, retry=RetryPolicy(attempts=10))
-    brought = client if bring == "argument" else client.with_options(idempotency_key="k-1")
 
     with pytest.raises(OutcomeUnknown) as unknown:
-        await brought.orders.cancel("ORD1", **({"idempotency_key": "k-1"} if bring == "argument" else {}))
+        await client.orders.cancel("ORD1", idempotency_key="k-1")
 
     assert (3, "k-1") == (unknown.value.attempts, unknown.value.idempotency_key)
 

@@ -98,19 +98,6 @@ async def test_after_a_429_one_of_the_others_tries_and_then_all_go(clock, connec
     await asyncio.gather(*calls)
 
 
-async def test_the_call_that_got_the_429_keeps_its_own_retry_after(clock, connect):
-    """Others find out earlier; it was told when to come back."""
-    platform = Platform(clock, LIMITED)
-    client = connect(platform, retry=RetryPolicy(base_delay=0.0))
-    first = start(client.orders.get("ORD1"))
-    await clock.settle()
-    waiting = start(*(client.orders.get("ORD1") for _ in range(2)))
-    await clock.run(6.0)
-    await asyncio.gather(*first, *waiting)
-
-    assert [0.0, 0.1, 0.1, 5.0] == platform.times
-
-
 def declaring(status: int, kind: Failure | None = None, raises: type[APIError] | None = None) -> Operation[None, Order]:
     """Return a read whose code "custom", with *status*, is of a *kind*."""
     return Operation(

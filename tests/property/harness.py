@@ -8,9 +8,7 @@ import shutil
 import tempfile
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
-from random import Random
 
 import msgspec
 import pytest
@@ -19,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from paymentsdk import OPERATIONS, AiohttpTransport, APIError, Http11Transport, OutcomeUnknown, PaymentsClient
 from paymentsdk._call.retry import RetryBudgets
-from paymentsdk._clock import SystemClock
 from paymentsdk.sandbox import FaultRule, Rejected, Sandbox
+from paymentsdk.testing import FakeClock
 from tests.property.model import Model, Remembered
 
 BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
@@ -28,27 +26,6 @@ BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 ATTEMPTS = 4
 #: Faults after which all was done.
 AFTER = ("lose_response_after_commit", "truncate", "malformed", "html")
-
-
-class Swift(SystemClock):
-    """A clock that goes on by its pauses, which take no time; its chance and keys are the same in every run."""
-
-    def __init__(self):
-        self.random = Random(0).random
-        self._numbers = count(1)
-        self._slept = 0.0
-
-    def monotonic(self):
-        """Return the time of the machine, and that of the pauses."""
-        return super().monotonic() + self._slept
-
-    async def sleep(self, seconds):
-        """Return at once."""
-        self._slept += seconds
-
-    def key(self):
-        """Return the next key."""
-        return f"key-{next(self._numbers)}"
 
 
 class Harness(RuleBasedStateMachine):
@@ -60,7 +37,7 @@ class Harness(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.directory = Path(tempfile.mkdtemp())
-        self.clock = Swift()
+        self.clock = FakeClock()
         self.model, self.kept = Model(BEGIN), None
         self.start(frozen_at=BEGIN)
 

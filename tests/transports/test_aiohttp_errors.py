@@ -132,10 +132,8 @@ async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str)
     assert sent
 
 
-@pytest.mark.parametrize("kind", [LookupError, ValueError, RuntimeError])
 @pytest.mark.parametrize("owned", [True, False])
 async def test_an_unexpected_error_is_ambiguous(
-    kind: type[Exception],
     transport: AiohttpTransport,
     injected: AiohttpTransport,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,14 +143,14 @@ async def test_an_unexpected_error_is_ambiguous(
     """An error that is not known is reported by its name and place, and as sent unless there never was a connection."""
 
     async def broken(*arguments: object, **options: object) -> None:
-        raise kind("Bearer APP_USR-1-2-canary")
+        raise LookupError("Bearer APP_USR-1-2-canary")
 
     monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
 
     outcome = await failed(transport if owned else injected, Request("GET", "http://127.0.0.1:9/"))
 
     assert outcome[:2] == (not owned, False)
-    assert re.fullmatch(rf"aiohttp raised {kind.__name__} \(test_aiohttp_errors\.py:[0-9]+ in broken\)", outcome[2])
+    assert re.fullmatch(r"aiohttp raised LookupError \(test_aiohttp_errors\.py:[0-9]+ in broken\)", outcome[2])
 
 
 async def test_an_interrupt_shows_no_token(transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch) -> None:

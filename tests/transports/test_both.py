@@ -27,7 +27,6 @@ from tests.transports.http11 import turns
 from tests.transports.sending import failed
 
 both = pytest.mark.parametrize("kind", [AiohttpTransport, Http11Transport])
-with_proxies = pytest.mark.parametrize("kind", [AiohttpTransport])
 
 
 @both
@@ -297,11 +296,10 @@ async def test_a_shifted_connection_is_left_after_its_first_response(kind, disca
     assert (foreign, 1 + discards) == (sum(foreign_responses), server.opened)
 
 
-@with_proxies
-async def test_requests_go_through_a_proxy(kind) -> None:
+async def test_requests_go_through_a_proxy() -> None:
     """With *proxy*, the proxy is asked for the whole URL."""
     async with FaultServer(always(http())) as proxy:
-        transport = kind(proxy=proxy.url())
+        transport = AiohttpTransport(proxy=proxy.url())
         await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
         await transport.aclose()
 
@@ -313,22 +311,14 @@ async def test_requests_go_through_a_proxy(kind) -> None:
 @pytest.mark.parametrize(
     "proxy",
     [
-        5,
-        "",
-        b"http://user:canary-1@localhost:3128",
-        "proxy.example.com",
-        "user:canary-1@localhost:3128",
-        "socks5://user:canary-1@localhost",
-        "ftp://localhost",
-        "http://user:canary-1@",
-        "http://127.0.0.1:99999",
+        *(5, "", b"http://user:canary-1@localhost:3128", "proxy.example.com", "user:canary-1@localhost:3128"),
+        *("socks5://user:canary-1@localhost", "ftp://localhost", "http://user:canary-1@", "http://127.0.0.1:99999"),
     ],
 )
-@with_proxies
-def test_what_is_no_proxy_is_rejected_where_it_is_given(kind, proxy: object) -> None:
+def test_what_is_no_proxy_is_rejected_where_it_is_given(proxy: object) -> None:
     """Found at the first write, it would leave its outcome unknown, or send it past the proxy; no password is shown."""
     with pytest.raises(RequestInvalid, match="proxy: must be an http or https URL") as rejected:
-        kind(proxy=proxy)
+        AiohttpTransport(proxy=proxy)
 
     of_ours = rejected.value.with_traceback(rejected.value.__traceback__.tb_next)
     text = "".join(traceback.TracebackException.from_exception(of_ours, capture_locals=True).format())
@@ -337,13 +327,12 @@ def test_what_is_no_proxy_is_rejected_where_it_is_given(kind, proxy: object) -> 
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@with_proxies
-async def test_the_environment_is_not_trusted(kind, fresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_not_trusted(fresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy in the environment is not used, for a fresh connection as for a kept one."""
     async with FaultServer(always(http())) as proxy, FaultServer(always(http())) as server:
         monkeypatch.setenv("http_proxy", proxy.url())
         monkeypatch.delenv("no_proxy", raising=False)
-        transport = kind()
+        transport = AiohttpTransport()
         await transport.send(Request("GET", server.url(), fresh=fresh))
         await transport.aclose()
 
