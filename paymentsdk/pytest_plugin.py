@@ -15,7 +15,6 @@ has its own server. The plugin imports and starts nothing before a test uses a f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,19 +104,13 @@ class SandboxTenant:
 
 
 class SandboxWebhooks:
-    """Receives and verifies the notifications about the seller of one test."""
+    """The verified notifications about the seller of one test."""
 
-    def __init__(self, tenant: SandboxTenant) -> None:
-        from threading import Condition
-
-        self.tenant = tenant
+    def __init__(self) -> None:
         self.notifications: list[Notification] = []
         """The verified notifications, in the order in which they arrived."""
         self.rejected: list[InvalidSignature] = []
         """The reasons of requests that were answered with 401."""
-        self.status = 204
-        """The status of responses to verified notifications. After 410, the sandbox sends no more."""
-        self._changed = Condition()
 
     def wait(self, number: int = 1, within: float = 10.0) -> list[Notification]:
         """Return all notifications once there are *number* of them. A repeated notification counts each time.
@@ -125,51 +118,14 @@ class SandboxWebhooks:
         Raises:
             TimeoutError: Fewer have arrived after *within* seconds.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self.notifications) >= number, within):
+        from time import monotonic, sleep
+
+        end = monotonic() + within
+        while len(self.notifications) < number:
+            if monotonic() > end:
                 raise TimeoutError(f"{len(self.notifications)} of {number} notifications came within {within:g} s")
-            return [*self.notifications]
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-        from threading import Thread
-
-        from paymentsdk.sandbox import WebhookRequest
-        from paymentsdk.webhooks import InvalidSignature, Webhook
-
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                with receiver._changed:
-                    try:
-                        receiver.notifications.append(webhook.verify(dict(self.headers), body))
-                        status = receiver.status
-                    except InvalidSignature as error:
-                        receiver.rejected.append(error)
-                        status = 401
-                    receiver._changed.notify_all()
-                self.send_response(status)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
-                """Log nothing."""
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            webhooks, url = self.tenant.sandbox.webhooks, f"http://127.0.0.1:{server.server_port}/"
-            request = WebhookRequest(url=url, topics=("orders", "payments", "merchant_orders"))
-            registered = webhooks.add(request, self.tenant.account)
-            webhook = Webhook.standard(registered.secret)
-            thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-            thread.start()
-            try:
-                yield
-            finally:
-                webhooks.remove(registered)
-                server.shutdown()
-                thread.join()
+            sleep(0.005)
+        return [*self.notifications]
 
 
 @pytest.fixture(scope="session")
@@ -219,9 +175,40 @@ def paymentsdk_webhooks(paymentsdk_tenant: SandboxTenant) -> Iterator[SandboxWeb
     ``paymentsdk_webhooks.wait(2)`` waits for two notifications; ``.notifications`` has those that arrived so far. A
     rule such as ``FaultRule(effect="lost", operation="notifications.*")`` loses them.
     """
-    webhooks = SandboxWebhooks(paymentsdk_tenant)
-    with webhooks._listening():  # noqa: SLF001 - it is of this file
-        yield webhooks
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    from paymentsdk.sandbox import WebhookRequest
+    from paymentsdk.webhooks import InvalidSignature, Webhook
+
+    received, webhooks = SandboxWebhooks(), paymentsdk_tenant.sandbox.webhooks
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            try:
+                notification = Webhook.standard(registered.secret).verify(dict(self.headers), body)
+            except InvalidSignature as error:
+                received.rejected.append(error)
+                self.send_response(401)
+            else:
+                received.notifications.append(notification)
+                self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        request = WebhookRequest(url=url, topics=("orders", "payments", "merchant_orders"))
+        registered = webhooks.add(request, paymentsdk_tenant.account)
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            yield received
+        finally:
+            webhooks.remove(registered)
+            server.shutdown()
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import os
 import re
 import signal
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
-from http.client import HTTPException
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from http.client import HTTPException, HTTPResponse
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, get_args
 from urllib.error import HTTPError
@@ -92,16 +93,10 @@ class Running(Struct, frozen=True):
             words = f"the sandbox at {self.url} has not responded ({reason}); it may have done the request"
             raise OSError(words) from None
 
-    def deliveries(self) -> Generator[Delivery | None, None, None]:
-        """Yield `None` once connected, and from then on every delivery that changes."""
-        with _opener.open(f"{self.url}/_sandbox/events", timeout=_TIMEOUT) as response:
-            yield None
-            kind = b""
-            for line in response:
-                if line.startswith(b"event: "):
-                    kind = line
-                elif kind == b"event: deliveries\n" and line.startswith(b"data: "):
-                    yield msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
+    def events(self) -> AbstractContextManager[Iterable[bytes]]:
+        """Return the lines of the stream of events from now on."""
+        events: HTTPResponse = _opener.open(f"{self.url}/_sandbox/events", timeout=_TIMEOUT)
+        return events
 
     def _rejection(self, error: HTTPError) -> OSError:
         try:
@@ -316,14 +311,15 @@ def _listen(running: Running, options: Namespace) -> Output:
     path = f"tenants/{running.ask(list[Tenant], 'GET', 'tenants')[0].user_id}/webhooks"
     registration = {"url": options.forward_to, "topics": options.topics.split(","), "secret": options.secret}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with closing(running.deliveries()) as deliveries:
-        next(deliveries)
+    with running.events() as lines:
         webhook = running.ask(Webhook, "POST", path, registration)
         try:
             _print_now(options, Output(webhook, [f"secret: {webhook.secret}"]))
-            for delivery in deliveries:
-                if delivery and delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
-                    _print_now(options, Output(delivery, [_delivery_line(delivery)]))
+            for kind, line in pairwise(lines):
+                if kind == b"event: deliveries\n":
+                    delivery = msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
+                    if delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
+                        _print_now(options, Output(delivery, [_delivery_line(delivery)]))
         except (KeyboardInterrupt, HTTPException):
             pass
         finally:

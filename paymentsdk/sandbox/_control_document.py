@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paymentsdk._version import __version__
+from paymentsdk._webhook_signatures import STANDARD
 from paymentsdk.sandbox._commands import COMMANDS, Command
 from paymentsdk.sandbox._openapi import JSON, TEXT, Schema, complete, finished
 from paymentsdk.sandbox._signers import TEMPLATES, Template
@@ -36,12 +37,6 @@ _EVENTS: Schema = {
     "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": TEXT}}}},
 }
 _BINARY = "application/octet-stream"
-#: The headers of a signature according to Standard Webhooks 1.0.
-_SIGNATURE = {
-    "webhook-id": "The id of the notification, the same for all attempts.",
-    "webhook-timestamp": "When the attempt was sent: seconds since 1970, by the clock of the machine.",
-    "webhook-signature": "`v1,` and the base64 of an HMAC-SHA256 over `id.timestamp.body`; one for each secret.",
-}
 
 
 def control_document(base_url: str, prefix: str) -> Mapping[str, object]:
@@ -112,28 +107,17 @@ def _rejections() -> Schema:
 
 def _notification(name: str, template: Template) -> Schema:
     """Return the description of a notification with *template* and the signer `standard`."""
-    headers = [
-        {"name": header, "in": "header", "description": meaning, "schema": TEXT}
-        for header, meaning in _SIGNATURE.items()
-    ]
+    headers = [{"name": header, "in": "header", "schema": TEXT} for header in STANDARD]
+    schema = {"type": "object", "examples": [template.body]}
     return {
         "operationId": f"notification_{name}",
         "tags": ["notifications"],
         "summary": f"A notification with the template `{name}`. Its headers are those of the signer `standard`.",
         "x-beyond-contract": True,
         "parameters": headers,
-        "requestBody": {"required": True, "content": {template.content_type: {"schema": _example(template.body)}}},
+        "requestBody": {"required": True, "content": {template.content_type: {"schema": schema}}},
         "responses": {
             "2XX": {"description": "Delivered."},
             "410": {"description": "Send nothing more here."},
         },
     }
-
-
-def _example(body: object) -> Schema:
-    """Return the schema of a part of a template."""
-    if isinstance(body, dict):
-        members = {name: _example(member) for name, member in body.items()}
-        return {"type": "object", "properties": members, "required": [*members]}
-    is_filled = "{" in str(body)
-    return {**TEXT, "description": f"`{body}`; see `Template`."} if is_filled else {"type": "string", "const": body}

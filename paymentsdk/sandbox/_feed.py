@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -219,13 +219,6 @@ def _declared_by(struct: object) -> frozenset[str]:
 
 def _without(secrets: Container[str], value: object) -> object:
     """Return the JSON *value* with a mask for every member whose name is in *secrets*."""
-    match value:
-        case dict():
-            members = cast("dict[str, object]", value)
-            return {
-                name: MASK if name.lower() in secrets else _without(secrets, member) for name, member in members.items()
-            }
-        case list():
-            return [_without(secrets, member) for member in cast("list[object]", value)]
-        case _:
-            return value
+    if isinstance(value, dict):
+        return {name: MASK if name.lower() in secrets else _without(secrets, member) for name, member in value.items()}
+    return [_without(secrets, member) for member in value] if isinstance(value, list) else value

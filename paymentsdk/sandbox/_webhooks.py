@@ -171,12 +171,11 @@ class Webhooks:
             RequestInvalid: A field is invalid. The error names it.
             ValueError: A field has an invalid value.
         """
-        request = msgspec.convert(asdict(request), WebhookRequest)
         with self._store.transaction():
             context = self._context_of(tenant)
             secret = request.secret or new_secret(request.signer, context.ids.token())
             names = {"id": context.ids.sortable("WHK", context.now), "tenant": context.tenant.user_id}
-            webhook = Webhook(**{**asdict(request), **names, "secret": secret})
+            webhook = msgspec.convert({**asdict(request), **names, "secret": secret}, Webhook)
             check_webhook(webhook, self.hosts)
             return context.put(WEBHOOKS, webhook)
 

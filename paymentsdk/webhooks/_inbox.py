@@ -138,15 +138,11 @@ class Inbox:
         keep: timedelta = timedelta(days=90),
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._driver = _table.driver(database, now)
         if (duration := plain_duration(keep)) is None or duration <= timedelta(0):
             raise RequestInvalid("keep", "must be a timedelta above 0")
         self._keep = duration
         self._lease = float(check_seconds("lease", lease))
-        self._lane = shared(self._driver, ConnectionError, _IDLE)
-
-    def __repr__(self) -> str:
-        return f"Inbox({self._driver.place!r})"
+        self._lane = shared(_table.driver(database, now), ConnectionError, _IDLE)
 
     async def put(self, seller: str, topic: str, id: str, *, due: datetime | None = None) -> None:  # noqa: A002
         """Note durably, with one commit, that a resource must be looked at. Answer 202 once this returns.

@@ -16,6 +16,7 @@ from paymentsdk._headers import check_name
 from paymentsdk._secrets import HiddenRepr, masked
 from paymentsdk._validate import check_seconds
 from paymentsdk.errors import PaymentsError, RequestInvalid
+from paymentsdk.resources.common import require
 from paymentsdk.transports.base import header
 
 #: The characters of a part of a manifest: a value with a separator could move into another part.
@@ -28,16 +29,14 @@ _MILLISECONDS = 100_000_000_000
 class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of the package
     """The platform did not sign this request. Answer 401 and log the `reason`."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(reason, words)
         self.reason = reason
         """``"missing"``: no signature. ``"malformed"``: the signature cannot be read. ``"stale"``: its timestamp is too
         far from this machine's clock. ``"mismatch"``: no secret gives this signature."""
-        self.detail = detail
-        """The problem in words, never with a secret."""
 
     def __str__(self) -> str:
-        return self.detail
+        return str(self.args[1])
 
 
 class Notification(Struct, frozen=True, kw_only=True):
@@ -67,8 +66,7 @@ class Webhook(HiddenRepr):
     __slots__ = ("_header", "_manifest", "_secrets", "_tolerance")
 
     def __init__(self, secrets: tuple[bytes, ...], tolerance: float, header: str, manifest: str | None) -> None:
-        if not secrets:
-            raise RequestInvalid("secrets", "at least one is required")
+        require(secrets, "secrets", "at least one is required")
         self._secrets = secrets
         self._tolerance = check_seconds("tolerance", tolerance)
         self._header = header
@@ -88,8 +86,7 @@ class Webhook(HiddenRepr):
         """
         secrets = tuple(map(masked, secrets))
         keys = tuple(key for secret in secrets if isinstance(secret, str) and (key := schemes.standard_key(secret)))
-        if len(keys) < len(secrets):
-            raise RequestInvalid("secrets", f"must be {schemes.KEY_FORM}")
+        require(len(keys) == len(secrets), "secrets", f"must be {schemes.KEY_FORM}")
         return cls(keys, tolerance, schemes.STANDARD[2], None)
 
     @classmethod
@@ -112,10 +109,10 @@ class Webhook(HiddenRepr):
         secrets = tuple(map(masked, secrets))
         check_name(header, "header")
         unknown = set(schemes.PLACEHOLDER.findall(manifest)) - set(schemes.IN_MANIFEST)
-        if unknown or "{ts}" not in manifest:
-            raise RequestInvalid("manifest", f"must contain {{ts}}, and only the placeholders {schemes.IN_MANIFEST}")
-        if not all(isinstance(secret, str) and secret for secret in secrets):
-            raise RequestInvalid("secrets", "must be texts that are not empty")
+        form = f"must contain {{ts}}, and only the placeholders {schemes.IN_MANIFEST}"
+        require("{ts}" in manifest and not unknown, "manifest", form)
+        is_text = all(isinstance(secret, str) and secret for secret in secrets)
+        require(is_text, "secrets", "must be texts that are not empty")
         return cls(tuple(masked(secret.encode()) for secret in secrets), tolerance, header, manifest)
 
     def verify(self, headers: Mapping[str, str], body: bytes, query: str = "") -> Notification:
@@ -154,8 +151,7 @@ class Webhook(HiddenRepr):
     def _verify_manifest(self, manifest: str, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
         entries = [entry.strip().partition("=") for entry in _field(headers, self._header).split(",")]
         timestamps = [value for name, _, value in entries if name == "ts"]
-        if len(timestamps) != 1:
-            raise InvalidSignature("malformed", f"{self._header} must be ts=...,v1=...")
+        _require(len(timestamps) == 1, "malformed", f"{self._header} must be ts=...,v1=...")
         self._check_age(timestamps[0])
         fields = parse_qs(query, keep_blank_values=True)
         resource = _single(fields.get("data.id") or fields.get("id"), "the id in the query")
@@ -169,25 +165,25 @@ class Webhook(HiddenRepr):
         return Notification(topic=topic, id=resource or None, event=event, seller=seller, body=body, signed=signed)
 
     def _check_age(self, timestamp: str) -> None:
-        if not _TIMESTAMP.fullmatch(timestamp):
-            raise InvalidSignature("malformed", "the timestamp of the signature is not a whole number")
+        _require(_TIMESTAMP.fullmatch(timestamp), "malformed", "the timestamp of the signature is not a whole number")
         seconds = float(timestamp)
         if seconds >= _MILLISECONDS and self._manifest is not None:
             seconds /= 1000
         difference = time.time() - seconds
-        if abs(difference) > self._tolerance:
-            side = "old" if difference > 0 else "ahead"
-            raise InvalidSignature(
-                "stale", f"the signature is {abs(difference):.0f} s {side}; is this machine's clock right?"
-            )
+        words = f"the signature is {abs(difference):.0f} s {'old' if difference > 0 else 'ahead'}"
+        _require(abs(difference) <= self._tolerance, "stale", f"{words}; is this machine's clock right?")
+
+
+def _require(condition: object, reason: str, words: str) -> None:
+    if not condition:
+        raise InvalidSignature(reason, words)
 
 
 def _field(headers: Mapping[str, str], name: str) -> str:
-    value = header(headers, name)
-    if not value:
-        raise InvalidSignature("missing", f"the request has no {name}")
-    if not value.isascii() or not value.isprintable():
-        raise InvalidSignature("malformed", f"{name} has characters that are not printable ASCII")
+    value = header(headers, name) or ""
+    _require(value, "missing", f"the request has no {name}")
+    is_plain = value.isascii() and value.isprintable()
+    _require(is_plain, "malformed", f"{name} has characters that are not printable ASCII")
     return value
 
 
@@ -197,16 +193,13 @@ def _check(expected: Sequence[bytes], signatures: Sequence[str], decode: Callabl
     Raises:
         InvalidSignature: None is, or one of them cannot be read.
     """
-    if not signatures:
-        raise InvalidSignature("malformed", "the request has no signature of version v1")
+    _require(signatures, "malformed", "the request has no signature of version v1")
     try:
         decoded = [decode(signature) for signature in signatures]
     except ValueError:
         raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
-    if not any(compare_digest(right, signature) for right in expected for signature in decoded):
-        raise InvalidSignature(
-            "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?"
-        )
+    is_signed = any(compare_digest(right, signature) for right in expected for signature in decoded)
+    _require(is_signed, "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?")
 
 
 def _single(values: list[str] | None, place: str) -> str:
@@ -217,8 +210,8 @@ def _single(values: list[str] | None, place: str) -> str:
     """
     if not values or values == [""]:
         return ""
-    if len(values) > 1 or not _PART.fullmatch(values[0]):
-        raise InvalidSignature("malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
+    is_part = len(values) == 1 and _PART.fullmatch(values[0])
+    _require(is_part, "malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
     return values[0]
 
 
