@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from paymentsdk._database import close_shared
 from paymentsdk.cli import main
+from paymentsdk.sandbox import Sandbox
 
 
 @pytest.fixture
@@ -24,6 +26,22 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def settings() -> dict[str, object]:
+    """Settings of the sandbox, which a file may replace."""
+    return {"seed": 7}
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]) -> Iterator[Sandbox]:
+    """A sandbox in a thread, which the environment names with the token of its seller. The test has a folder."""
+    monkeypatch.chdir(tmp_path)
+    with Sandbox(**settings).in_thread() as sandbox:
+        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
+        yield sandbox
 
 
 @pytest.fixture(autouse=True)

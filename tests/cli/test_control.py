@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.request import urlopen
@@ -16,21 +15,20 @@ import pytest
 
 from paymentsdk import PaymentsClient
 from paymentsdk.cli import main
-from paymentsdk.resources.orders import Order, OrderRequest, PaymentRequest, TransactionsRequest
+from paymentsdk.resources.orders import Order
 from paymentsdk.resources.preferences import (
     Preference,
     PreferenceItemRequest,
     PreferenceRequest,
 )
 from paymentsdk.sandbox import Sandbox, describe_policies
+from tests.journal.platform import order as make_order
 
 
 @pytest.fixture
-def sandbox(monkeypatch) -> Iterator[Sandbox]:
-    """A sandbox in a thread, which the environment names, with a clock that stands still."""
-    with Sandbox(frozen=True).in_thread() as sandbox:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-        yield sandbox
+def settings() -> dict[str, object]:
+    """A clock that stands still."""
+    return {"frozen": True}
 
 
 @pytest.fixture
@@ -38,12 +36,8 @@ def order(sandbox: Sandbox) -> Order:
     """An order of 10.00 that waits to be paid."""
 
     async def create() -> Order:
-        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-            amount = Decimal("10.00")
-            payments = TransactionsRequest(payments=[PaymentRequest(amount=amount)])
-            return await client.orders.create(
-                OrderRequest(external_reference="A-1", total_amount=amount, transactions=payments)
-            )
+        async with PaymentsClient.from_env() as client:
+            return await client.orders.create(make_order("A-1", "10.00"))
 
     return asyncio.run(create())
 
@@ -51,7 +45,7 @@ def order(sandbox: Sandbox) -> Order:
 @pytest.fixture
 def preference(sandbox: Sandbox) -> Preference:
     """A preference of 25.00 that waits to be paid."""
-    return make_preference(sandbox)
+    return make_preference()
 
 
 def item(**members: object) -> PreferenceItemRequest:
@@ -59,11 +53,11 @@ def item(**members: object) -> PreferenceItemRequest:
     return PreferenceItemRequest(title="A book", quantity=2, unit_price=Decimal("12.50"), **members)
 
 
-def make_preference(sandbox: Sandbox, **members: object) -> Preference:
+def make_preference(**members: object) -> Preference:
     """Make a preference of 25.00 with further members."""
 
     async def create() -> Preference:
-        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
+        async with PaymentsClient.from_env() as client:
             return await client.preferences.create(PreferenceRequest(**{"items": [item()], **members}))
 
     return asyncio.run(create())
@@ -84,13 +78,6 @@ def complain(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert (1, "") == (code, printed.out)
     [line] = printed.err.splitlines()
     return line.removeprefix("paymentsdk: ")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as once:
-        port: int = once.getsockname()[1]
-    return port
 
 
 def misuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -119,7 +106,7 @@ def test_pay_a_preference(capsys, preference):
 @pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
 def test_what_a_seller_wrote_does_not_steer_the_terminal(capsys, sandbox):
     """A string of the shop, as the currency of an item, is a part of the line, whatever is in it."""
-    preference = make_preference(sandbox, items=[item(currency_id="A\x1b[2J\nforged\x9b")])
+    preference = make_preference(items=[item(currency_id="A\x1b[2J\nforged\x9b")])
 
     printed = ask(capsys, "pay", preference.id)
 
@@ -218,9 +205,9 @@ def test_proxies_are_not_asked(capsys, sandbox, monkeypatch):
     assert "no faults\n" == ask(capsys, "faults")
 
 
-def test_no_server_listens(capsys):
+def test_no_server_listens(capsys, unused_tcp_port: int):
     """Where nothing listens, one line says how to start a sandbox, or to name one that runs on another port."""
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{unused_tcp_port}"
 
     line = complain(capsys, "faults", "--url", url)
 

@@ -8,29 +8,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from decimal import Decimal
+from collections.abc import Callable
 
 import pytest
 
 from paymentsdk import PaymentsClient
 from paymentsdk.cli import main
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.sandbox import Sandbox, WebhookRequest
+from paymentsdk.sandbox import WebhookRequest
 from paymentsdk.webhooks import Webhook
-
-AMOUNT = Decimal("10.00")
-AMOUNTS = {
-    "total_amount": AMOUNT, "transactions": TransactionsRequest(payments=[PaymentRequest(amount=AMOUNT)])
-}  # fmt: skip
+from tests.journal.platform import order
 
 
 @pytest.fixture
-def sandbox(monkeypatch) -> Iterator[Sandbox]:
-    """A sandbox in a thread, which the environment names, with a clock that stands still."""
-    with Sandbox(frozen=True).in_thread() as sandbox:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-        yield sandbox
+def settings() -> dict[str, object]:
+    """A clock that stands still."""
+    return {"frozen": True}
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -49,12 +41,12 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return printed.out
 
 
-def create_order(sandbox: Sandbox) -> str:
+def create_order() -> str:
     """Create an order, and return its id."""
 
     async def create() -> str:
-        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
-            return (await client.orders.create(OrderRequest(external_reference="A-1", **AMOUNTS))).id
+        async with PaymentsClient.from_env() as client:
+            return (await client.orders.create(order())).id
 
     return asyncio.run(create())
 
@@ -64,11 +56,11 @@ def test_deliveries_are_listed_and_sent_once_more(capsys, sandbox, unused_tcp_po
     assert "no notifications\n" == ask(capsys, "deliveries")
 
     sandbox.webhooks.add(WebhookRequest(url=f"http://127.0.0.1:{unused_tcp_port}/"))
-    order = create_order(sandbox)
+    order_id = create_order()
     until(lambda: sandbox.webhooks.deliveries()[0].status == "failed")
     name, line = ask(capsys, "deliveries").split("  ", 1)
 
-    assert f"orders.created  {order}  failed  Cannot connect" in line
+    assert f"orders.created  {order_id}  failed  Cannot connect" in line
     assert "waiting" in ask(capsys, "deliveries", "redeliver", name)
     until(lambda: sandbox.webhooks.deliveries()[0].attempts == 2)
     assert 2 == json.loads(ask(capsys, "deliveries", "--json"))[0]["attempts"]
@@ -81,12 +73,12 @@ def test_listen_prints_the_secret_and_each_delivery(sandbox):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         secret = process.stdout.readline().strip().removeprefix("secret: ")
-        order = create_order(sandbox)
+        order_id = create_order()
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=20)
 
     assert Webhook.standard(secret)
-    assert line.rstrip().endswith(f"orders.created  {order}  failed  404")
+    assert line.rstrip().endswith(f"orders.created  {order_id}  failed  404")
     assert ("the webhook is removed\n", "", 0) == (output, errors, process.returncode)
     assert () == sandbox.webhooks.list()

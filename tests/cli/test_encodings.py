@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import io
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from decimal import Decimal
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import PaymentsClient
+from paymentsdk.cli import main
 from paymentsdk.journal import SQLiteJournal
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import Sandbox
+from tests.journal.platform import order
 
 TEXT = "Té ☕ 😀 Ωß"
 
 
-@pytest.fixture(scope="module")
-def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[bytes, bytes]]]:
-    """Run a command against a sandbox with one order; it has to succeed. Return the bytes of stdout and stderr."""
-    folder: Path = tmp_path_factory.mktemp("shop")
-    payments = TransactionsRequest(payments=[PaymentRequest(amount=Decimal(10))])
-    request = OrderRequest(external_reference="A-1", description=TEXT, total_amount=Decimal(10), transactions=payments)
+@pytest.fixture
+def piped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bytes, bytes]]:
+    """Run a command against a sandbox with one order; return the bytes of stdout and stderr."""
 
     async def sell() -> str:
-        journal = SQLiteJournal(folder / "payments.db")
-        async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url, journal=journal) as client:
-            return (await client.orders.create(request, once=TEXT)).id
+        async with PaymentsClient.from_env(journal=SQLiteJournal("payments.db")) as client:
+            return (await client.orders.create(structs.replace(order(), description=TEXT), once=TEXT)).id
 
-    with Sandbox().in_thread() as sandbox:
-        order = asyncio.run(sell())
-        access = {"PAYMENTSDK_BASE_URL": sandbox.base_url, "PAYMENTSDK_ACCESS_TOKEN": sandbox.access_token}
+    order_id = asyncio.run(sell())
 
-        def run(encoding: str, *arguments: str, code: int = 0) -> tuple[bytes, bytes]:
-            command = [sys.executable, "-m", "paymentsdk", *(order if word == "ORDER" else word for word in arguments)]
-            environment = {**os.environ, **access, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
-            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=60)
-            assert code == process.returncode, process.stderr
-            return process.stdout, process.stderr
+    def run(encoding: str, *arguments: str, code: int = 0) -> tuple[bytes, bytes]:
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding, errors) for errors in ("strict", "backslashreplace")]
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", streams[0])
+            patch.setattr(sys, "stderr", streams[1])
+            assert code == main([order_id if word == "ORDER" else word for word in arguments])
+        return tuple(stream.detach().getvalue() for stream in streams if not stream.flush())
 
-        yield run
+    return run
 
 
 def test_json_is_json(piped) -> None:

@@ -57,35 +57,28 @@ def python(program: str, *arguments: str) -> list[str]:
 
 
 def test_a_command_finds_a_sandbox_and_ends_it_with_its_code():
-    """The address and the token are in the environment and work; the exit code is the command's; nothing is printed."""
+    """The address and the token are in the environment and work; the exit code is the command's; nothing is printed.
+
+    `--env` adds a name; the pinned seller comes from options or from the environment.
+    """
     program = f"""
-import os, sys
+import os, json, sys
 from urllib.request import Request, urlopen
 headers = {{"Authorization": "Bearer " + os.environ["ACCESS_TOKEN"]}}
-print(urlopen(Request(os.environ["BASE_URL"] + "{SEARCH}", headers=headers)).status, *sys.argv[1:])
+assert urlopen(Request(os.environ["BASE_URL"] + "{SEARCH}", headers=headers)).status == 200
+print(json.dumps([sys.argv[1:], dict(os.environ)]))
 sys.exit(7)
 """
-    ended = execute(*python(program, "--json", "--", "-x"))
+    options = ("--token", "TEST-option", "exec", "--env", "API_URL=base_url", "--env", "TILL=external_pos_id")
+    ended = execute(*options, *python(program, "--json", "--", "-x")[1:], **PINNED)
 
-    assert ("200 --json -- -x\n", "", 7) == (ended.stdout, ended.stderr, ended.returncode)
-
-
-def test_variables_have_the_names_that_a_program_wants():
-    """`--env` adds a name; the pinned seller comes from options or from the environment."""
-    program = "import os, json; print(json.dumps(dict(os.environ)))"
-    ended = execute(
-        "--token", "TEST-option", "exec", "--env", "API_URL=base_url", "--env", "TILL=external_pos_id", "--",
-        sys.executable, "-c", program, **PINNED,
-    )  # fmt: skip
-
-    variables = json.loads(ended.stdout)
+    assert ("", 7) == (ended.stderr, ended.returncode)
+    arguments, variables = json.loads(ended.stdout)
+    assert ["--json", "--", "-x"] == arguments
     assert variables["API_URL"] == variables["BASE_URL"] == variables["PAYMENTSDK_BASE_URL"]
     assert "TEST-option" == variables["ACCESS_TOKEN"] == variables["PAYMENTSDK_ACCESS_TOKEN"]
-    assert ("ci", "s", "TILL-1") == (
-        variables["PAYMENTSDK_CLIENT_ID"],
-        variables["PAYMENTSDK_CLIENT_SECRET"],
-        variables["TILL"],
-    )
+    seller = variables["PAYMENTSDK_CLIENT_ID"], variables["PAYMENTSDK_CLIENT_SECRET"], variables["TILL"]
+    assert ("ci", "s", "TILL-1") == seller
 
 
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell():
@@ -136,12 +129,12 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once():
         (["--ready-file", "/no/such/folder/ready"], 1, "cannot write /no/such/folder/ready"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_sentence(arguments: list[str], code: int, complaint: str):
+def test_what_cannot_be_is_one_sentence(run, arguments: list[str], code: int, complaint: str):
     """It names the option or the command, and the way out."""
-    ended = execute("--port", "0", *arguments)
+    ended = run("sandbox", "--port", "0", *arguments)
 
-    assert (code, "") == (ended.returncode, ended.stdout)
-    assert complaint in ended.stderr.splitlines()[-1]
+    assert (code, "") == ended[:2]
+    assert complaint in ended[2].splitlines()[-1]
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +14,10 @@ import pytest
 
 from paymentsdk import OutcomeUnknown, PaymentsClient, RetryPolicy
 from paymentsdk.journal import PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import FaultRule, Sandbox
 from tests.journal.conftest import make_record
+from tests.journal.platform import order
 from tests.postgres import Server
-
-ORDER = OrderRequest(
-    external_reference="A-1",
-    total_amount=Decimal(10),
-    transactions=TransactionsRequest(payments=[PaymentRequest(amount=Decimal(10))]),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +25,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each test in a directory of its own, where `payments.db` is looked for."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """A sandbox in a thread, which the environment names with the token of its seller."""
-    with Sandbox().in_thread() as sandbox:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
-        yield sandbox
 
 
 @pytest.fixture
@@ -72,7 +56,7 @@ def lose(sandbox: Sandbox, once: str) -> None:
         accounts = {"shop-1": sandbox.access_token}
         async with PaymentsClient(journal=SQLiteJournal("payments.db"), accounts=accounts, **settings) as client:
             with pytest.raises(OutcomeUnknown):
-                await client.account("shop-1").orders.create(ORDER, once=once)
+                await client.account("shop-1").orders.create(order(), once=once)
 
     asyncio.run(create())
 

@@ -9,35 +9,23 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import duckdb
 import msgspec
 import pytest
 
-from paymentsdk import OPERATIONS, PaymentsClient, Response
+from paymentsdk import OPERATIONS, PaymentsClient, Request, Response, RetryPolicy
 from paymentsdk.cli import main
-from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest, Sandbox
+from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest
 from paymentsdk.testing import MemoryTransport
 
 ORDER = msgspec.json.encode(OPERATIONS["orders.create"].example).decode()
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
-
-
-@pytest.fixture
-def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox]:
-    """A sandbox in a thread, which the environment names with the token of its seller."""
-    monkeypatch.chdir(tmp_path)
-    with Sandbox(seed=7).in_thread() as sandbox:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-        monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", sandbox.access_token)
-        yield sandbox
 
 
 def create(run: Callable[..., tuple[int, str, str]], key: str, body: str = ORDER) -> dict[str, object]:
@@ -48,8 +36,9 @@ def create(run: Callable[..., tuple[int, str, str]], key: str, body: str = ORDER
     return json.loads(out)
 
 
-def connect_to(monkeypatch: pytest.MonkeyPatch, client: PaymentsClient) -> None:
-    """Make *client* the client of the environment."""
+def connect_to(monkeypatch: pytest.MonkeyPatch, platform: Callable[[Request], Response]) -> None:
+    """Make a client of *platform* that of the environment."""
+    client = PaymentsClient("TEST-1", base_url="https://platform.test", transport=MemoryTransport(platform))
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", "https://platform.test")
     monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", "TEST-1")
     monkeypatch.setattr(PaymentsClient, "from_env", lambda **_: client)
@@ -178,6 +167,7 @@ def test_a_repeated_write_that_fails(run, sandbox, monkeypatch, reference: str, 
     Path("order.json").write_text(ORDER.replace("ticket-0001", reference), encoding="utf-8")
     for name, value in setting.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(PaymentsClient, "from_env", partial(PaymentsClient.from_env, retry=RetryPolicy(attempts=1)))
 
     code, _, err = run("orders", "create", "--body", "order.json", "--idempotency-key", "k")
 
@@ -251,48 +241,24 @@ def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
         assert 2 == len(run("merchant-orders", "search", "--csv", "--start", start)[1].splitlines())
 
 
-@contextmanager
-def served(rows: list[int], *, rejected: int = 0, totals: Iterable[int | None] = ()) -> Iterator[str]:
-    """Serve a search over *rows*, two on a page; request number *rejected* gets a 403, and *totals* are told first."""
-    requests, reported_totals = itertools.count(1), iter(totals)
-
-    class Search(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, offset = 200, int(parse_qs(urlsplit(self.path).query)["offset"][0])
-            elements = [{"id": row} for row in rows[offset : offset + 2]]
-            body = {"elements": elements, "total": next(reported_totals, len(rows))}
-            if next(requests) == rejected:
-                status, body = 403, {"error": "forbidden"}
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Search) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.control("paymentsdk.cli._parsing.ResumePoint", lambda offset, total=None: offset)
-def test_a_search_goes_on_though_rows_have_vanished(run, sandbox, monkeypatch):
+def test_a_search_goes_on_though_rows_have_vanished(run, monkeypatch):
     """What a command prints to go on with says how many rows there were: those that have moved up since are read."""
-    rows = [*range(1, 9)]
-    with served(rows, rejected=3) as base_url:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
-        code, out, err = run("merchant-orders", "search", "--json")
-        assert (1, 4) == (code, len(out.splitlines()))
-        start = err.strip().rpartition("--start ")[2]
-        del rows[:3]
-        code, more, err = run("merchant-orders", "search", "--json", "--start", start)
+    rows, requests = [*range(1, 9)], itertools.count(1)
+
+    def search(request: Request) -> Response:
+        offset = int(parse_qs(urlsplit(request.url).query)["offset"][0])
+        page = {"elements": [{"id": row} for row in rows[offset : offset + 2]], "total": len(rows)}
+        return Response(403 if next(requests) == 3 else 200, {}, json.dumps(page).encode())
+
+    command = ("merchant-orders", "search", "--json")
+    connect_to(monkeypatch, search)
+    code, out, err = run(*command)
+    assert (1, 4) == (code, len(out.splitlines()))
+    start = err.strip().rpartition("--start ")[2]
+    del rows[:3]
+    connect_to(monkeypatch, search)
+    code, more, err = run(*command, "--start", start)
 
     assert ("4/8", 0, "") == (start, code, err)
     assert {*rows} <= {json.loads(line)["id"] for line in (out + more).splitlines()}
@@ -313,17 +279,12 @@ def test_a_search_goes_on_though_rows_have_vanished(run, sandbox, monkeypatch):
 )
 def test_left_out_parts_are_reported(capsys, monkeypatch, *, form: str, words: list[str], body: str, place: str):
     """Without a word, a list with a row less, or an order without its amount, would look whole."""
-    settings = {"base_url": "https://platform.test", "transport": MemoryTransport([Response(200, {}, body.encode())])}
-
-    connect_to(monkeypatch, PaymentsClient("TEST-1", **settings))
+    connect_to(monkeypatch, lambda request: Response(200, {}, body.encode()))
     code = main([*words, form])
 
     line = capsys.readouterr().err.splitlines()[-1]
     assert 0 == code
     assert re.fullmatch(f"[^:]*: the response breaks the contract at {place}", line)
-
-
-# --- in a terminal -----------------------------------------------------------------------------------------------
 
 
 # --- whom it speaks for ------------------------------------------------------------------------------------------
@@ -396,9 +357,6 @@ def test_no_option_takes_a_credential(run):
     assert {"--tokens"} == secret  # It names a store.
 
 
-# --- completion --------------------------------------------------------------------------------------------------
-
-
 def test_columns_in_a_terminal(run, sold, monkeypatch):
     """The columns that tell most come first, and stderr names the others."""
     monkeypatch.setattr("paymentsdk.cli._output.in_terminal", lambda stream: True)
@@ -428,7 +386,7 @@ def test_an_interrupted_write_says_what_to_do(run, sandbox, monkeypatch):
     assert (130, "", message) == run("orders", "cancel", "ORD1", "--idempotency-key", "k")
 
 
-def test_a_write_that_cannot_be_printed_was_done(sandbox):
+def test_a_write_that_cannot_be_printed_was_done(run, sandbox):
     """Exit code 1 would say that it was not: repeated with its key, it is printed."""
     Path("order.json").write_text(ORDER, encoding="utf-8")
     arguments = ["orders", "create", "--body", "order.json", "--idempotency-key", "one", "--json"]
@@ -440,5 +398,5 @@ def test_a_write_that_cannot_be_printed_was_done(sandbox):
     assert 3 == process.returncode
     assert "the write was done" in process.stderr
     assert "Traceback" not in process.stderr
-    assert json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=50, check=False).stdout)["id"]
+    assert json.loads(run(*arguments)[1])["id"]
     assert 1 == len([entry for entry in sandbox.ledger() if entry.kind == "order_created"])

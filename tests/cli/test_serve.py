@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from paymentsdk.cli import main
+from paymentsdk.sandbox import Sandbox
 
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main())"
 MEMBERS = {
@@ -56,19 +57,22 @@ def ask(info: dict[str, str], path: str) -> Any:
         return json.load(response)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_json_is_one_line_and_nothing_more(number: signal.Signals):
-    """With --json, stdout is one line with eight members; after that it is silent, until a signal ends it with 0."""
-    with sandbox("--json") as process:
+def test_json_is_one_line_and_nothing_more():
+    """With --json, stdout is one line with eight members; after that it is silent, until a signal ends it with 0.
+
+    --seed makes credentials repeatable, --policy decides, --frozen stops the clock.
+    """
+    with sandbox("--json", "--seed", "7", "--frozen", "--policy", "page_size=3") as process:
         info = json.loads(process.stdout.readline())
-        policies = ask(info, "policies")
-        out, err = end(process, number)
+        state = ask(info, "state")
+        out, err = end(process, signal.SIGTERM)
 
     assert MEMBERS == set(info)
     assert all(info.values())
-    assert policies
-    assert ("", "") == (out, err)
-    assert 0 == process.returncode
+    with Sandbox(seed=7).in_thread() as twin:
+        assert twin.client_id == info["client_id"]
+    assert (True, 3) == (state["clock"]["frozen"], state["policies"]["page_size"])
+    assert ("", "", 0) == (out, err, process.returncode)
 
 
 def test_people_are_told_what_to_copy():
@@ -97,22 +101,6 @@ def test_credentials_survive_a_restart(tmp_path: Path):
         credentials.append({name: value for name, value in info.items() if name != "base_url"})
 
     assert credentials[0] == credentials[1]
-
-
-def test_seed_policies_and_clock_are_handed_on():
-    """--seed makes credentials repeatable, --policy decides, --frozen stops the clock."""
-    tokens = set()
-    for _ in range(2):
-        with sandbox("--json", "--seed", "7", "--frozen", "--policy", "page_size=3") as process:
-            info = json.loads(process.stdout.readline())
-            state = ask(info, "state") if not tokens else None
-            tokens.add(info["client_id"])
-            end(process, signal.SIGTERM)
-        if state:
-            assert state["clock"]["frozen"] is True
-            assert 3 == state["policies"]["page_size"]
-
-    assert 1 == len(tokens)
 
 
 def test_a_port_in_use_is_one_line(capsys):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from msgspec import structs
 from paymentsdk import FileTokenStore, OutcomeUnknown, PaymentsClient, RetryPolicy, SQLiteTokenStore, TokenPair
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import FaultRule, Sandbox
-from tests.cli.test_journal import ORDER
+from tests.journal.platform import order
 from tests.postgres import Server
 
 Run = Callable[..., tuple[int, str, str]]
@@ -70,22 +70,19 @@ class Fleet:
             ) as client:
                 for seller in (client.account("shop-1"), client.with_options(access_token=tokens[1])):
                     with pytest.raises(OutcomeUnknown):
-                        await seller.orders.create(ORDER, once="sale")
+                        await seller.orders.create(order(), once="sale")
 
         asyncio.run(create())
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator[Fleet]:
-    """A sandbox in a thread whose address and application are in the environment, and no token is."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PAYMENTSDK_ACCESS_TOKEN", raising=False)
-    with Sandbox().in_thread() as sandbox:
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", sandbox.base_url)
-        monkeypatch.setenv("PAYMENTSDK_CLIENT_ID", sandbox.client_id)
-        monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", sandbox.client_secret)
-        monkeypatch.setenv("PAYMENTSDK_TOKENS", "tokens.db")
-        yield Fleet(sandbox, run, monkeypatch)
+def fleet(sandbox: Sandbox, run: Run, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """A sandbox whose application is in the environment, and no token is."""
+    monkeypatch.delenv("PAYMENTSDK_ACCESS_TOKEN")
+    monkeypatch.setenv("PAYMENTSDK_CLIENT_ID", sandbox.client_id)
+    monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", sandbox.client_secret)
+    monkeypatch.setenv("PAYMENTSDK_TOKENS", "tokens.db")
+    return Fleet(sandbox, run, monkeypatch)
 
 
 def test_a_code_is_exchanged_and_no_token_is_printed(fleet: Fleet) -> None:
@@ -118,16 +115,14 @@ def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-@pytest.mark.parametrize("words", ["tokens refresh shop-1", "journal recover"])
-def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet, words: str) -> None:
+def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet) -> None:
     """A scheduler ends a job like that; the refresh token that it has sent is spent."""
-    fleet.exchange("shop-1")
-    if words == "journal recover":
-        fleet.exchange("shop-2")
-        fleet.lose_orders()
+    for account in SELLERS:
+        fleet.exchange(account)
+    fleet.lose_orders()
     fleet.save("shop-1", structs.replace(fleet.pair("shop-1"), expires_at=0.0))
     before, deadline = fleet.pair("shop-1"), time.monotonic() + 30
-    command = [sys.executable, "-m", "paymentsdk", *words.split()]
+    command = [sys.executable, "-m", "paymentsdk", "journal", "recover"]
     fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
 
     with fault, subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:

@@ -26,16 +26,19 @@ from paymentsdk_foo.sandbox import FooSandbox
 from docs.describe import names_of
 from paymentsdk import (
     OPERATIONS,
+    AuthenticationFailed,
     ErrorCode,
     Failure,
     NotFound,
     OutcomeUnknown,
     RequestInvalid,
+    Response,
     RetryPolicy,
 )
 from paymentsdk.errors import APIError
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.sandbox import Documents, FaultRule, Sandbox
+from paymentsdk.testing import MemoryTransport
 
 GIFT = VoucherRequest(amount=Decimal("20.00"), reference="gift-1")
 
@@ -55,6 +58,22 @@ def test_it_is_made_of_public_names(file: Path):
             hidden += [alias.name for alias in node.names if alias.name not in public or "._" in node.module]
 
     assert [] == hidden
+
+
+async def test_each_request_is_signed(sandbox):
+    """Whoever signs with another secret is rejected; a token is good as well. The fixed header fields are sent."""
+    async with FooClient(auth=HmacAuth("test", "wrong"), base_url=sandbox.base_url) as stranger:
+        with pytest.raises(AuthenticationFailed, match="bad_signature"):
+            await stranger.vouchers.create(GIFT)
+    async with FooClient(sandbox.access_token, base_url=sandbox.base_url) as insider:
+        assert GIFT.reference == (await insider.vouchers.create(GIFT)).reference
+
+    transport = MemoryTransport([Response(201, {}, b'{"id": "VOU1"}')])
+    async with FooClient(auth=HmacAuth("test", "any"), base_url="http://127.0.0.1:1", transport=transport) as client:
+        await client.vouchers.create(GIFT)
+    sent = transport.requests[0].headers
+    assert {"Authorization", "Foo-Request-Id", "X-Foo-Version", "Content-Type"} <= sent.keys()
+    assert "X-Idempotency-Key" not in sent
 
 
 async def test_its_operations_have_state(client, sandbox):

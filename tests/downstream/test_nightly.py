@@ -18,11 +18,11 @@ import asyncpg
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import Sandbox
+from tests.journal.platform import order
 
 HERE = Path(__file__).parent
-SELLERS, ORDERS = 30, 3
+SELLERS = 30
 AMOUNT = Decimal("24.90")
 
 
@@ -44,17 +44,16 @@ class Shops:
         tokens = {f"shop-{number}": self._sandbox.create_tenant().access_token for number in range(SELLERS)}
         (self.folder / "sellers.json").write_text(json.dumps(tokens))
         async with PaymentsClient(base_url=self._sandbox.base_url, accounts=tokens) as client:
-            for name in tokens:
-                for number in range(ORDERS):
-                    payments = TransactionsRequest(payments=[PaymentRequest(amount=AMOUNT)])
-                    reference = f"{name}-{number}"
-                    request = OrderRequest(external_reference=reference, total_amount=AMOUNT, transactions=payments)
-                    order = await client.account(name).orders.create(request)
-                    await asyncio.to_thread(self._sandbox.buyer.pay, order)
-                    self.rows.append((name, reference, AMOUNT))
+            await asyncio.gather(*(self._sell_one(client.account(name), name) for name in tokens))
+        self.rows.sort()
         self.rows[0] = (*self.rows[0][:2], AMOUNT + 1)
         self._sandbox.revoke(tokens["shop-7"])
         self._sandbox.clock.advance(timedelta(days=1))
+
+    async def _sell_one(self, client: PaymentsClient, name: str) -> None:
+        created = await client.orders.create(order(f"{name}-1", str(AMOUNT)))
+        await asyncio.to_thread(self._sandbox.buyer.pay, created)
+        self.rows.append((name, f"{name}-1", AMOUNT))
 
     @asynccontextmanager
     async def cluster(self) -> AsyncIterator[None]:
@@ -104,9 +103,8 @@ async def test_the_book_is_held_against_the_platform(shops: Shops, dsn: str) -> 
     await connection.copy_records_to_table("sale", records=shops.rows)
     await connection.close()
 
-    of_file = await shops.run(str(shops.folder / "book.csv"), "csv")
-    of_database = await shops.run(dsn, "sql")
+    of_file, of_database = await asyncio.gather(shops.run(str(shops.folder / "book.csv"), "csv"), shops.run(dsn, "sql"))
 
-    expected = {"match": SELLERS * ORDERS - ORDERS - 1, "paid_amount": 1, "not_read": ORDERS}
+    expected = {"match": SELLERS - 2, "paid_amount": 1, "not_read": 1}
     assert of_file == of_database == (1, expected, "shop-7")
     assert "The paid amount differs" in (shops.folder / "sql/report.html").read_text("utf-8")

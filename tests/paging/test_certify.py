@@ -14,7 +14,7 @@ import pytest
 from paymentsdk import Incomplete, Pager, PaymentsClient, PaymentsError, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, drawn, snapshot, survivors
-from tests.reconcile.platform import CAPS, NOW
+from tests.reconcile.platform import NOW
 from tests.reconcile.served import Served, client_of
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -114,11 +114,10 @@ async def test_a_single_page_is_certified_while_rows_can_join() -> None:
     assert [1, 2] == [row.id for row in await certified(rows).collect()]
 
 
-@pytest.mark.parametrize("most", [1_000])
-async def test_a_single_page_with_a_total_that_is_not_believed(most: int) -> None:
+async def test_a_single_page_with_a_total_that_is_not_believed() -> None:
     """A platform that stops counting at 1,000, and gives as many rows on a page, does not say that these are all."""
     with pytest.raises(Incomplete, match="no total from 1000 on is believed"):
-        await certified(Rows(([*range(most)], most))).collect()
+        await certified(Rows(([*range(1_000)], 1_000))).collect()
 
     assert 999 == len(await certified(Rows(([*range(999)], 999))).collect())
 
@@ -211,7 +210,7 @@ async def test_searches_without_a_window_are_certified_as_one_page(noun: str) ->
         await walk(Rows((["1", "2"], 4), (["3", "4"], 4)))
 
 
-@pytest.mark.parametrize(("cap", "prefetch"), [(CAPS[0], 4), *((cap, 1) for cap in CAPS[1:4])])
+@pytest.mark.parametrize(("cap", "prefetch"), [("none", 4), ("clamped", 1)])
 async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefetch: int) -> None:
     """A walk over rows that drift has every row that stayed, or raises; without a certificate, many are short."""
     end = NOW - 3_600_000
@@ -229,8 +228,8 @@ async def test_no_walk_over_rows_that_drift_is_short_in_silence(cap: str, prefet
                 return None
         return len(survivors(before, platform) - {row.id for row in rows})
 
-    proved = [await lost(seed, certify=True) for seed in range(8)]
+    proved = [await lost(seed, certify=True) for seed in range(6)]
     assert {0, None} >= set(proved)
     assert cap != "none" or 0 in proved
     # Control.
-    assert any([await lost(seed, certify=False) for seed in range(8)])
+    assert any([await lost(seed, certify=False) for seed in range(6)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import TypedDict
 from urllib.parse import parse_qs, urlsplit
@@ -268,7 +268,7 @@ def changes(random: Random, server: Server, *, vanish: bool) -> Callable[[int], 
 async def test_rows_that_stay_come_or_the_walk_raises(operation: Operation[None, RowPage], vanish: bool) -> None:
     """Whatever vanishes or appears in front, whatever the platform's page size."""
     whole = 0
-    for seed in range(60):
+    for seed in range(40):
         random = Random(seed)
         server = Server(random.randrange(30), random.randrange(1, 6))
         server.before = changes(random, server, vanish=vanish)
@@ -279,7 +279,7 @@ async def test_rows_that_stay_come_or_the_walk_raises(operation: Operation[None,
             continue
         whole += 1
         assert there & set(server.rows) <= set(ids), seed
-    assert whole > 30
+    assert whole > 20
 
 
 # --- by cursor --------------------------------------------------------------------------------------------------------
@@ -294,14 +294,9 @@ async def test_each_page_gives_the_cursor_of_the_next() -> None:
     assert [{"size": "50"}, *({"after": after, "size": "50"} for after in ("3", "03", "6"))] == server.requests
 
 
-def circle() -> Iterator[str]:
-    """Cursors that come again."""
-    yield from ("3", "6", "3")
-
-
 async def test_a_cursor_that_comes_again_leads_in_a_circle() -> None:
     """A walk would see the same pages for ever."""
-    server, cursors = Server(30), circle()
+    server, cursors = Server(30), iter(("3", "6", "3"))
     server.change = lambda _, page: {**page, "next": next(cursors)}
 
     with pytest.raises(PaginationStalled, match="twice"):
@@ -320,11 +315,10 @@ async def test_a_walk_by_cursor_that_ends_too_early_is_noticed() -> None:
     assert list(range(1, 10)) == await server.ids(BY_CURSOR, start=caught.value.resume_point)
 
 
-@pytest.mark.parametrize("cursor", [["3"]])
-async def test_a_cursor_that_cannot_be_read_is_not_the_end(cursor: object) -> None:
+async def test_a_cursor_that_cannot_be_read_is_not_the_end() -> None:
     """Rows follow, and without a total nothing else would tell."""
     server = Server(9, total=False)
-    server.change = lambda _, page: {**page, "next": cursor}
+    server.change = lambda _, page: {**page, "next": ["3"]}
 
     with pytest.raises(PaginationStalled, match=r"\$\.next, cannot be read"):
         await server.ids(BY_CURSOR)

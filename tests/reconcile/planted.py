@@ -92,8 +92,6 @@ class World:
         self.late: dict[int, Decimal] = {}
         #: An order that every total counts, and no page shows.
         self.hidden = 0
-        #: Orders that change at each call, once the walk is over.
-        self.restless = 0
         #: A call that fails, once.
         self.fails_at = 0
         self.writes = 0
@@ -340,9 +338,6 @@ class World:
         if "external_reference" in query:
             return seller.by_reference.get(query["external_reference"], [])
         if "last_updated_from" in query:
-            self.now += 1_000 if self.restless else 0
-            for row in self.chance.sample(seller.shown, self.restless):
-                row.updated = self.now
             first = asked_moment(query["last_updated_from"])
             last = asked_moment(query.get("last_updated_to")) or 10**15
             return [order for order in seller.shown if first <= (order.updated or order.created) <= last]
@@ -350,10 +345,6 @@ class World:
             return seller.shown
         first = bisect_left(seller.dates, asked_moment(query["date_created_from"]))
         return seller.shown[first : bisect_right(seller.dates, asked_moment(query["date_created_to"]))]
-
-    def shown_of(self, reference: str) -> list[Shown]:
-        """The orders of a reference, of all sellers."""
-        return [row for seller in self.sellers.values() for row in seller.by_reference.get(reference, ())]
 
     def _refund_late(self, rows: list[Shown]) -> None:
         for row in rows:

@@ -1,4 +1,4 @@
-"""The platform in memory behind a transport; as a program, a walk over it that kills itself."""
+"""The platform in memory behind a transport; as a program, walks over it that kill themselves."""
 
 from __future__ import annotations
 
@@ -148,9 +148,16 @@ def client_of_sellers(handlers: Mapping[str, Callable[[Request], object]]) -> Pa
     )
 
 
-async def walk_and_die(out: str, seed: int, calls: int, place: str) -> None:
+SELLERS = ("one", "two")
+
+
+def sellers_of(seed: int) -> dict[str, Served]:
+    """Return two sellers, the same in every process."""
+    return {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(SELLERS)}
+
+
+async def walk_and_die(out: Path, calls: int, place: str) -> None:
     """Walk, and kill this process: at a call, or between a file and the checkpoint that names it."""
-    sellers = {name: Served(quiet(seed + i, order="random")) for i, name in enumerate(("one", "two"))}
     remaining = calls
 
     def tick() -> None:
@@ -173,9 +180,21 @@ async def walk_and_die(out: str, seed: int, calls: int, place: str) -> None:
     if place == "early":
         _walk.Walk._save = entered_first
     _walk.COMMIT_EVERY = 0.0
-    client = client_of_sellers({name: dying(served) for name, served in sellers.items()})
-    await walk(client, created=WEEK, out=out, accounts=[*sellers], max_window=CAP, lag=timedelta(minutes=5))
+    client = client_of_sellers({name: dying(served) for name, served in sellers_of(1).items()})
+    await walk(client, created=WEEK, out=out, accounts=SELLERS, max_window=CAP, lag=timedelta(minutes=5))
+
+
+def main(folder: Path) -> None:
+    """Have forks of this process walk into a folder of each place, and write how each ended."""
+    statuses = {}
+    for place, kills in {"call": (17, 29), "written": (2, 3), "early": (3,)}.items():
+        for calls in (*kills, *[10**9] * (place != "early")):
+            if not (child := os.fork()):
+                asyncio.run(walk_and_die(folder / place, calls, place))
+                os._exit(0)
+            statuses[f"{place}-{calls}"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    (folder / "statuses").write_text(json.dumps(statuses))
 
 
 if __name__ == "__main__":
-    asyncio.run(walk_and_die(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    main(Path(sys.argv[1]))

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import RequestInvalid
-from paymentsdk.reconcile import (
-    Book,
-    DaskExecutor,
-    Executor,
-    Outcome,
-    WalkReport,
-    reconcile,
-    walk,
-)
+from paymentsdk.reconcile import DaskExecutor, Executor, WalkReport, walk
 from tests.reconcile.planted import CREATED
 from tests.reconcile.served import written
 from tests.reconcile.workers import ROWS, connecting, fails, world
@@ -93,19 +85,6 @@ async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor:
             await walked(tmp_path / "second", dask)
 
     assert ROWS == (await walked(tmp_path / "third", dask)).rows
-
-
-async def test_a_reconciliation_on_workers(tmp_path: Path, executor: Callable[..., Executor]) -> None:
-    """The book is compared by the driver."""
-    whole = world()
-    whole.book[7]["paid"] += 1
-
-    async with connecting(tmp_path)() as client:
-        report = await reconcile(
-            Book.rows(whole.book), client, created=CREATED, out=tmp_path / "out", max_window=60, executor=executor()
-        )
-
-    assert {Outcome.MATCH: ROWS - 1, Outcome.PAID_AMOUNT: 1} == report.counts
 
 
 async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path, scheduler: str) -> None:

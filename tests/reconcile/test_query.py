@@ -35,7 +35,7 @@ async def fill(dsn: str, rows: list[BookRow]) -> None:
 
 async def test_a_book_in_a_database(tmp_path: Path, dsn: str) -> None:
     """Rows come through a cursor of the server; a column more is ignored, and columns have names of their own."""
-    world = World(300, grain=2)
+    world = World(60, grain=2)
     await fill(dsn, world.book)
 
     report = await reconciled(world, tmp_path, Book.query(dsn, "SELECT * FROM orders ORDER BY n", names=NAMES))
@@ -60,7 +60,6 @@ async def test_amounts_of_a_database_are_exact(tmp_path: Path, dsn: str) -> None
 WRONG = {
     "a float": ("24.9::float8 AS paid", r"book\[1\].paid: .*floats are not exact"),
     "not a number": ("'NaN'::numeric AS paid", r"book\[1\].paid: .* not 'NaN'"),
-    "too many places": ("1e-19::numeric AS paid", r"book\[1\].paid"),
     "no zone": ("timestamp '2026-01-01 10:00' AS created", r"book\[1\].created: .*time zone"),
     "a day": ("date '2026-01-01' AS created", r"book\[1\].created: .*time zone"),
     "a time without an end": ("'infinity'::timestamptz AS created", r"book\[1\].created: .* not 'infinity'"),

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
@@ -61,7 +62,7 @@ def found(report: Report) -> dict[tuple[str, str | None], Outcome]:
 
 async def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
     """Amounts, currencies, refunds, doubles, what is missing, extra, unpaid, expired, late or recent: each by name."""
-    world = World(1_200, seed=1, grain=3)
+    world = World(400, grain=3)
 
     report = await reconciled(world, tmp_path)
 
@@ -90,23 +91,25 @@ REUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REUSED)
-async def test_a_reference_that_orders_of_other_days_have(tmp_path: Path, case: str) -> None:
+async def test_a_reference_that_orders_of_other_days_have(tmp_path: Path) -> None:
     """An order of another day stands for none of the time that was asked for, and hides none that was paid twice."""
     world = World(0)
-    book, orders, expected = REUSED[case]
-    for day, paid in book:
-        world._book("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=paid)
-    for day, paid in orders:
-        status = "paid" if paid else "payment_required"
-        world._show("shop-0", "table-7", BEGIN + day * DAY + DAY // 2, Decimal(paid), status=status)
+    for case, (book, orders, _) in REUSED.items():
+        for day, paid in book:
+            world._book("shop-0", case, BEGIN + day * DAY + DAY // 2, paid=Decimal(paid), total=paid)
+        for day, paid in orders:
+            status = "paid" if paid else "payment_required"
+            world._show("shop-0", case, BEGIN + day * DAY + DAY // 2, Decimal(paid), status=status)
     world.freeze()
 
     report = await reconciled(world, tmp_path)
 
-    days = [(difference.outcome, (difference.book_created - CREATED[0]).days) for difference in report.differences()]
-    assert expected == days
-    assert sum(0 < day for day, _ in book) == report.counts[Outcome.MATCH] + sum(0 < day for _, day in expected)
+    days: dict[str, list[tuple[Outcome, int]]] = {case: [] for case in REUSED}
+    for difference in report.differences():
+        days[difference.reference].append((difference.outcome, (difference.book_created - CREATED[0]).days))
+    assert {case: expected for case, (*_, expected) in REUSED.items()} == days
+    ours = sum(0 < day for book, *_ in REUSED.values() for day, _ in book)
+    assert ours == report.counts[Outcome.MATCH] + sum(0 < day for found in days.values() for _, day in found)
 
 
 # --- where it cannot be sure ------------------------------------------------------------------------------------------
@@ -151,45 +154,42 @@ async def test_an_amount_that_cannot_be_read_is_not_nothing(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    ("mistakes", "outcome"), [(1, Outcome.MATCH), (10**9, Outcome.NOT_WHOLE)], ids=["once", "each"]
-)
-async def test_a_look_up_that_is_answered_with_orders_of_other_references(
-    tmp_path: Path, mistakes: int, outcome: Outcome
-) -> None:
+async def test_a_look_up_that_is_answered_with_orders_of_other_references(tmp_path: Path) -> None:
     """It is the response to another query, so it is asked for again: no order is said to be missing because of it."""
     world = World(30, sellers=1, grain=10**9)
-    world.plant_other_date("shop-0", "order-999", BEGIN + 9)
+    mistakes = {"order-998": 1, "order-999": 5}  # A look-up is tried five times at most.
+    for reference in mistakes:
+        world.plant_other_date("shop-0", reference, BEGIN + 9)
     world.freeze()
-    mistaken = []
 
     async def platform(request: Request) -> Response:
-        if "external_reference=order-999" in request.url and len(mistaken) < mistakes:
-            mistaken.append(request.url)
-            request = Request(
-                request.method, request.url.replace("order-999", "order-7"), request.headers, request.body
-            )
+        for reference, remaining in mistakes.items():
+            if reference in request.url and remaining:
+                mistakes[reference] -= 1
+                request = structs.replace(request, url=request.url.replace(reference, "order-7"))
         return await world(request)
 
     async with client_of(world, transport=MemoryTransport(platform)) as client:
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
 
-    assert outcome in report.counts
-    assert found(report) == ({} if outcome == Outcome.MATCH else {("shop-0", "order-999"): outcome})
-    assert 1 <= len(mistaken) <= 5
+    assert {("shop-0", "order-999"): Outcome.NOT_WHOLE} == found(report)
 
 
-@pytest.mark.parametrize(("minutes", "outcome"), [(16, Outcome.PAID_AMOUNT), (14, Outcome.TOO_RECENT)])
-async def test_a_payment_younger_than_the_lag_may_be_shown_later(
-    tmp_path: Path, minutes: int, outcome: Outcome
-) -> None:
-    """Also where the search shows a checkout of its reference that was left."""
+async def test_what_is_younger_than_the_lag_may_be_shown_later(tmp_path: Path) -> None:
+    """Also where a checkout was left, and however coarse the date filter is: exact to a day, without any orders."""
     world = World(0)
-    world._show("shop-0", "A-1", BEGIN + DAY, Decimal(0), status="payment_required")
-    world._book("shop-0", "A-1", END - minutes * MINUTE, total=None)
+    for minutes in (14, 16):
+        world._show("shop-0", f"left-{minutes}", BEGIN + DAY, Decimal(0), status="payment_required")
+        world._book("shop-0", f"left-{minutes}", END - minutes * MINUTE, total=None)
+        world._book("shop-1", f"new-{minutes}", END - minutes * MINUTE)
     world.freeze()
 
-    assert {("shop-0", "A-1"): outcome} == found(await reconciled(world, tmp_path))
+    assert found(await reconciled(world, tmp_path)) == {
+        ("shop-0", "left-14"): Outcome.TOO_RECENT,
+        ("shop-0", "left-16"): Outcome.PAID_AMOUNT,
+        ("shop-1", "new-14"): Outcome.TOO_RECENT,
+        ("shop-1", "new-16"): Outcome.NOT_PAID_OR_MISSING,
+    }
 
 
 async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
@@ -208,24 +208,12 @@ async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
     assert report.not_whole
 
 
-@pytest.mark.parametrize(("minutes", "outcome"), [(16, Outcome.NOT_PAID_OR_MISSING), (14, Outcome.TOO_RECENT)])
-async def test_only_what_is_younger_than_the_lag_is_too_recent(tmp_path: Path, minutes: int, outcome: Outcome) -> None:
-    """However coarse the date filter is: of a seller without orders, it is taken to be exact to a day."""
-    world = World(0)
-    world.book.append(
-        {"account": "shop-0", "reference": "A-1", "paid": 1, "created": CREATED[1] - timedelta(minutes=minutes)}
-    )
-    world.freeze()
-
-    assert {("shop-0", "A-1"): outcome} == found(await reconciled(world, tmp_path))
-
-
 # --- again, and in pieces ---------------------------------------------------------------------------------------------
 
 
 async def test_a_corrected_book_is_compared_again(tmp_path: Path) -> None:
     """The second run asks only for what has changed and what is absent."""
-    world = World(500, grain=10)
+    world = World(200, grain=4)
     first = await reconciled(world, tmp_path)
     wrong = next(difference for difference in first.differences(Outcome.PAID_AMOUNT) if difference.paid)
     for row in world.book:
@@ -239,15 +227,16 @@ async def test_a_corrected_book_is_compared_again(tmp_path: Path) -> None:
     assert not left_behind(tmp_path)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.9])
-async def test_a_failed_reconciliation_goes_on(tmp_path: Path, share: float) -> None:
+async def test_a_failed_reconciliation_goes_on(tmp_path: Path) -> None:
     """Whatever it was at, windows that are done are not asked for again."""
     options = {"sellers": 1, "grain": 4}
-    world, whole = World(600, **options), (await reconciled(World(600, **options), tmp_path / "whole")).calls
-    world.fails_at = int(whole * share)
+    world, whole = World(200, **options), (await reconciled(World(200, **options), tmp_path / "whole")).calls
+    world.fails_at = int(whole * 0.3)
+    with pytest.raises(NoAnswer):
+        await reconciled(world, tmp_path / "again")
+    world.fails_at = int(whole * 0.95)
+    assert 1 == (await reconciled(world, tmp_path / "again")).counts[Outcome.NOT_READ]
 
-    with pytest.raises(NoAnswer) if share < 0.5 else contextlib.nullcontext():
-        assert 1 == (await reconciled(world, tmp_path / "again")).counts[Outcome.NOT_READ]
     report = await reconciled(world, tmp_path / "again")
 
     assert world.expected == found(report)
@@ -277,7 +266,7 @@ async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> No
     assert world.counts == report.counts
 
 
-@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "comparison-2026/mine.txt", "my.unfinished"])
+@pytest.mark.parametrize("name", ["parts/mine.txt", "my.unfinished"])
 async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
     """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
     path = tmp_path / name
@@ -294,7 +283,7 @@ async def test_progress_names_the_phase(tmp_path: Path) -> None:
     """Each phase is reported, in order, and ends at 1."""
     steps: list[Progress] = []
 
-    await reconciled(World(600, grain=10), tmp_path, progress=steps.append)
+    await reconciled(World(100, grain=4), tmp_path, progress=steps.append)
 
     phases = [step.phase for step in steps]
     assert ["walk", "changes", "look-ups", "comparison"] == sorted(set(phases), key=phases.index)

@@ -15,14 +15,13 @@ from paymentsdk.reconcile import walk
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.sandbox import Sandbox
 
-ORDERS = 40
+ORDERS = 20
 #: All of it has settled.
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
 
 
 @pytest.fixture(
     params=[
-        {"window_edge": "exclusive", "page_size": 7, "max_page_size": 7},
         {"max_offset": 8, "beyond_max_offset": "clamp", "max_page_size": 4},
         {"date_filter_grain": "minute", "window_edge": "exclusive", "max_page_size": 6},
     ],

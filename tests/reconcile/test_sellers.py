@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,11 +18,9 @@ from paymentsdk import (
     RetryPolicy,
     ServerError,
 )
-from paymentsdk.reconcile import Book, DaskExecutor, Executor, Outcome, Report, reconcile
+from paymentsdk.reconcile import Book, Outcome, Report, reconcile
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import CREATED, World
-from tests.reconcile.test_executors import scheduler  # noqa: F401 - a fixture
-from tests.reconcile.workers import BROKEN, SELLERS, connecting_many, many
 
 #: What tells the calls of each phase.
 PHASES = {
@@ -77,78 +74,55 @@ async def reconciled(failing: Failing, out: Path, **options: object) -> Report:
         return await reconcile(book, client, **{"created": SETTLED, "out": out, "max_window": 60, **options})
 
 
-@pytest.fixture(params=["one loop", "dask"])
-def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Executor | None]:
-    """Makes who walks, all of whose clients get the same responses."""
-    if request.param != "one loop" and os.name == "nt":
-        pytest.skip("it has no SIGKILL")
-    connect = connecting_many(tmp_path)
-    if request.param == "dask":
-        address = request.getfixturevalue("scheduler")
-        return lambda: DaskExecutor(connect, address)
-    return lambda: None
-
-
-async def test_sellers_that_cannot_be_read_leave_the_others_alone(
-    tmp_path: Path, executor: Callable[[], Executor | None]
-) -> None:
+async def test_sellers_that_cannot_be_read_leave_the_others_alone(tmp_path: Path) -> None:
     """Of thirty, one has a dead token, one may not search, and one gets 500 for good: 27 are reconciled."""
-    world, out = many(), tmp_path / "run"
-    for seller in BROKEN:
-        (tmp_path / f"broken-{seller}").touch()
-    connect = connecting_many(tmp_path)
+    statuses = {"shop-3": 401, "shop-11": 403, "shop-29": 500}
+    failing = Failing(
+        World(90, sellers=30, grain=10**9),
+        lambda seller, url: rejected(statuses[seller]) if seller in statuses else None,
+    )
 
-    async with connect() as client:
-        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=out, executor=executor())
+    report = await reconciled(failing, tmp_path)
 
     kinds = {"shop-3": AuthenticationFailed, "shop-11": PermissionDenied, "shop-29": ServerError}
     assert kinds == {name: type(error) for name, error in report.failed.items()}
     assert [*report.failed] == [error.account for error in report.failed.values()]
     assert not report.is_same
-    each = len(world.book) // SELLERS
-    assert {Outcome.MATCH: 27 * each, Outcome.NOT_READ: 3 * each} == report.counts
+    assert {Outcome.MATCH: 81, Outcome.NOT_READ: 9} == report.counts
     unread = [*report.differences()]
     assert {(difference.account, difference.reason) for difference in unread} == {
-        (name, str(e)) for name, e in report.failed.items()
+        (name, str(error)) for name, error in report.failed.items()
     }
     assert {(None, None)} == {(difference.paid, difference.merchant_order_ids) for difference in unread}
 
-    for seller in BROKEN:
-        (tmp_path / f"broken-{seller}").unlink()
-    async with connect() as client:
-        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=out, executor=executor())
+    statuses.clear()
+    report = await reconciled(failing, tmp_path)
 
-    assert ({Outcome.MATCH: 30 * each}, {}, True) == (report.counts, report.failed, report.is_same)
+    assert ({Outcome.MATCH: 90}, {}, True) == (report.counts, report.failed, report.is_same)
 
 
-@pytest.mark.parametrize("phase", PHASES)
-async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, phase: str) -> None:
+async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path) -> None:
     """It is tried once more at the end of the phase, and what it was matched with before does not count."""
-    world = World(300, grain=4)
+    world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES.values())}
 
     def fails(seller: str, url: str) -> Response | None:
-        return rejected(401) if seller == "shop-1" and PHASES[phase] in url else None
+        return rejected(401) if failing.get(seller, "nothing") in url else None
 
     report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
 
-    assert ["shop-1"] == [*report.failed]
-    assert isinstance(report.failed["shop-1"], AuthenticationFailed)
+    assert {*failing} == {*report.failed}
+    assert {AuthenticationFailed} == {type(error) for error in report.failed.values()}
     outcomes = {
         (difference.account, difference.reference): difference.outcome
         for difference in report.differences()
-        if difference.account != "shop-1"
+        if difference.account not in failing
     }
-    assert {key: outcome for key, outcome in world.expected.items() if key[0] != "shop-1"} == outcomes
-    inside = [row for row in world.book if row["account"] == "shop-1" and CREATED[0] <= row["created"] < CREATED[1]]
+    assert {key: outcome for key, outcome in world.expected.items() if key[0] not in failing} == outcomes
+    inside = [row for row in world.book if row["account"] in failing and CREATED[0] <= row["created"] < CREATED[1]]
     assert len(inside) == report.counts[Outcome.NOT_READ]
     assert {Outcome.NOT_READ} == {
-        difference.outcome for difference in report.differences() if difference.account == "shop-1"
+        difference.outcome for difference in report.differences() if difference.account in failing
     }
-
-
-async def once(self, phase: Callable[[list[str]], Awaitable[None]]) -> None:
-    """Try no seller again."""
-    await phase([name for name in self.accounts if name not in self.failed])
 
 
 async def test_if_no_seller_can_be_read_the_run_raises(tmp_path: Path) -> None:
@@ -164,7 +138,7 @@ async def test_if_no_seller_can_be_read_the_run_raises(tmp_path: Path) -> None:
 
 async def test_the_same_directory_goes_on_with_fewer_and_more_sellers(tmp_path: Path) -> None:
     """What was read of a seller counts only in a run that asks for it, and is not read again."""
-    world, dead = World(300, grain=10**9), {"shop-1"}
+    world, dead = World(60, grain=10**9), {"shop-1"}
     failing = Failing(world, lambda seller, url: rejected(401) if seller in dead and "updated" in url else None)
     first = await reconciled(failing, tmp_path)
     assert [*dead] == [*first.failed]
@@ -172,32 +146,33 @@ async def test_the_same_directory_goes_on_with_fewer_and_more_sellers(tmp_path: 
     book, failing.calls = world.book, Counter()
     world.book = [row for row in book if row["account"] not in dead]
     fewer = await reconciled(failing, tmp_path)
-    assert ({}, True, 200) == (fewer.failed, fewer.is_same, fewer.rows)
-    assert {Outcome.MATCH: 200} == fewer.counts
+    assert ({}, True, 40) == (fewer.failed, fewer.is_same, fewer.rows)
+    assert {Outcome.MATCH: 40} == fewer.counts
     assert 0 == failing.calls["shop-1"]
 
     world.book = book
     dead.clear()
     more = await reconciled(failing, tmp_path)
-    assert ({}, True, 300) == (more.failed, more.is_same, more.rows)
+    assert ({}, True, 60) == (more.failed, more.is_same, more.rows)
     assert more.calls < first.calls
 
 
 # --- a seller that is asked to wait -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", ["start", "look-ups"])
-async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path, phase: str) -> None:
-    """A minute is longer than a call waits; the run has the time."""
-    world, clock, rejections = World(40, sellers=1, grain=4), FakeClock(), [1]
+async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path) -> None:
+    """A minute is longer than a call waits; the run has the time, at the start and among the look-ups."""
+    world, clock, rejections = World(40, sellers=1, grain=4), FakeClock(), ["", "reference"]
 
     def fails(seller: str, url: str) -> Response | None:
-        is_hit = (phase == "start" or "reference" in url) and rejections and rejections.pop()
-        return rejected(429, **{"Retry-After": "60"}) if is_hit else None
+        if rejections and rejections[0] in url:
+            rejections.pop(0)
+            return rejected(429, **{"Retry-After": "60"})
+        return None
 
     failing = Failing(world, fails)
     async with failing.client(clock) as client:
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
 
     assert world.counts == report.counts
-    assert 60 == sum(clock.slept)
+    assert 120 == sum(clock.slept)

@@ -6,8 +6,6 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
 from paymentsdk.reconcile import Book, Outcome, Report
 from tests.reconcile.planted import BEGIN, CREATED, END, World
 from tests.reconcile.test_reconcile import reconciled
@@ -23,10 +21,9 @@ def added(report: Report, name: str) -> Counter[tuple[str, str]]:
     return Counter({key: amount for key, amount in sums.items() if amount})
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_the_sums_match_both_sides(tmp_path: Path, seed: int) -> None:
+async def test_the_sums_match_both_sides(tmp_path: Path) -> None:
     """Of 30 sellers with every planted difference, each amount counts once, under its own seller and currency."""
-    world = World(1_500, sellers=30, seed=seed, grain=3)
+    world = World(400, sellers=30, grain=3)
 
     report = await reconciled(world, tmp_path)
 
@@ -63,13 +60,18 @@ async def test_a_book_without_currencies_or_amounts_has_sums_without_them(tmp_pa
     assert ("", None, None, None) == (match.currency, *match.amounts[3:])
 
 
-@pytest.mark.parametrize(("orders", "paid"), [(90, Decimal(89999999999999999910)), (200, None)])
-async def test_a_sum_with_more_than_20_digits_becomes_none(tmp_path: Path, orders: int, paid: Decimal | None) -> None:
+async def test_a_sum_with_more_than_20_digits_becomes_none(tmp_path: Path) -> None:
     """The largest amounts of a book add up exactly, or to `None`; the comparison does not fail."""
     world = World(60, grain=30)
     row = next(row for row in world.book if CREATED[0] <= row["created"] < CREATED[1])
-    world.book = [{**row, "reference": f"large-{i}", "paid": Decimal(10**18 - 1)} for i in range(orders)]
+    largest = {**row, "paid": Decimal(10**18 - 1)}
+    world.book = [
+        {**largest, "currency": currency, "reference": f"{currency}-{i}"}
+        for currency, orders in (("EUR", 90), ("USD", 200))
+        for i in range(orders)
+    ]
 
     report = await reconciled(world, tmp_path)
 
-    assert [paid] == [line.book_paid for line in report.totals if line.orders == orders]
+    sums = {line.currency: line.book_paid for line in report.totals if line.orders in {90, 200}}
+    assert {"EUR": Decimal(89999999999999999910), "USD": None} == sums

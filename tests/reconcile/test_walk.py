@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import signal
+import json
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +19,7 @@ from paymentsdk.reconcile import WalkReport, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, DAY, NOW, Platform
-from tests.reconcile.served import WEEK, Autumn, Served, client_of, client_of_sellers, quiet, written
+from tests.reconcile.served import WEEK, Autumn, Served, client_of, client_of_sellers, quiet, sellers_of, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -433,37 +432,29 @@ async def test_arguments_that_make_no_sense_are_rejected(tmp_path: Path, wrong: 
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-def die(out: Path, seed: int, calls: int, place: str) -> int:
-    """Walk in a process that kills itself; return its exit status."""
-    command = [sys.executable, "-m", "tests.reconcile.served", str(out), str(seed), str(calls), place]
-    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=50).returncode
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What walks have left that were killed twice, and then came to their end."""
+    folder = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, "-m", "tests.reconcile.served", str(folder)], cwd=ROOT, check=True, timeout=50)
+    statuses = json.loads((folder / "statuses").read_text())
+    assert {"-9": 5, "0": 2} == Counter(map(str, statuses.values())), statuses
+    return folder
 
 
-@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
 @pytest.mark.parametrize("place", ["call", "written"])
-def test_a_killed_run_has_the_output_of_one_that_was_not(tmp_path: Path, place: str) -> None:
-    """Killed at a call, or after a file was written and before it was entered: killed again, then run to its end."""
-    assert 0 == die(tmp_path / "whole", 1, 10**9, place)
-    chance = random.Random(1)
-    kills = 0
-    for _ in range(3):
-        most = 40 if place == "call" else 4
-        kills += -signal.SIGKILL == die(tmp_path / "killed", 1, chance.randrange(1, most), place)
-    assert 2 <= kills
-    files = len(list((tmp_path / "killed" / "parts").iterdir()))
-    assert place == "call" or len(entered(tmp_path / "killed")) < files
+def test_a_killed_run_has_the_output_of_one_that_was_not(killed: Path, place: str) -> None:
+    """Killed at a call, or after a file was written and before it was entered: then run to its end."""
+    rows = [(name, row) for name, served in sellers_of(1).items() for row in served.platform.rows]
 
-    assert 0 == die(tmp_path / "killed", 1, 10**9, place)
-
-    assert written(tmp_path / "whole" / "parts") == written(tmp_path / "killed" / "parts")
+    assert sorted(rows) == written(killed / place / "parts")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
-def test_a_window_that_is_entered_before_its_file_loses_rows(tmp_path: Path) -> None:
+def test_a_window_that_is_entered_before_its_file_loses_rows(killed: Path) -> None:
     """Control: a window that is entered before its rows are written is never walked again."""
-    assert -signal.SIGKILL == die(tmp_path / "killed", 1, 3, "early")
+    out = killed / "early"
 
-    assert {*entered(tmp_path / "killed")} - {file.name for file in (tmp_path / "killed" / "parts").iterdir()}
+    assert {*entered(out)} - {file.name for file in (out / "parts").iterdir()}
 
 
 def entered(out: Path) -> list[str]:

@@ -14,7 +14,7 @@ from paymentsdk import FlowControl, PaymentsClient, RateShare, Request, Response
 from paymentsdk.testing import MemoryTransport
 from tests.reconcile.planted import World
 
-ROWS = 900
+ROWS = 300
 
 
 def world() -> World:
@@ -56,36 +56,3 @@ def connecting(directory: Path, **options: float) -> Callable[[], PaymentsClient
 def fails() -> PaymentsClient:
     """No client."""
     raise OSError("no credentials here")
-
-
-#: Sellers of `many`, and the status that each of those has who cannot be read.
-SELLERS = 30
-BROKEN = {"shop-3": 401, "shop-11": 403, "shop-29": 500}
-
-
-def many() -> World:
-    """Thirty sellers, the same in every process."""
-    return World(10 * SELLERS, sellers=SELLERS, grain=10**9)
-
-
-def connect_many(directory: Path) -> PaymentsClient:
-    """Make a client of thirty sellers; those are broken that have a file in *directory*."""
-    handler = many()
-
-    async def handle(request: Request) -> Response:
-        seller = request.headers["Authorization"].removeprefix("Bearer TEST-").removesuffix("-123")
-        if (directory / f"broken-{seller}").exists():
-            return Response(BROKEN[seller], {}, b"{}")
-        return await handler(request)
-
-    return PaymentsClient(
-        base_url="https://x",
-        accounts="TEST-{}-123".format,
-        transport=MemoryTransport(handle),
-        retry=RetryPolicy(attempts=1),
-    )
-
-
-def connecting_many(directory: Path) -> Callable[[], PaymentsClient]:
-    """`connect_many` without arguments; it can be sent to a process."""
-    return partial(connect_many, directory)

@@ -1,7 +1,7 @@
 """A process of a shop, which may die at any step: `python -m tests.webhooks.process ROLE`, with a `Plan` on stdin.
 
-A receiver takes notifications on a port. A worker reads the orders and writes a sale for each state. As controls, a
-worker leaves out the fence, or the receiver keeps event ids and does the work itself.
+A receiver takes notifications on a port. A worker reads the orders and writes a sale for each state. As a control, it
+leaves out the fence.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,11 +19,12 @@ from msgspec import Struct
 from paymentsdk import Http11Transport, PaymentsClient, RequestInvalid
 from paymentsdk.resources.orders import Order
 from paymentsdk.webhooks import Inbox, InvalidSignature, Look, Webhook, state_of
+from tests.webhooks.shop import Shop
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-ORDERS = int(os.environ.get("PAYMENTSDK_WEBHOOK_ORDERS", "16"))
+ORDERS = int(os.environ.get("PAYMENTSDK_WEBHOOK_ORDERS", "8"))
 IS_LONG = ORDERS >= 1_000
 #: Seconds. In a long run, the platform and the shop share the processors for so long that a look may take a second.
 LEASE = 5.0 if IS_LONG else 1.0
@@ -44,8 +42,8 @@ class Plan(Struct):
     port: int = 0
     dies: float = 0.0
     """How probable it is that the process kills itself, at each step."""
-    mode: str = "fence"
-    """Or ``"no fence"``, or ``"event ids"``."""
+    has_fence: bool = True
+    """As a control, work without it."""
 
 
 class Process:
@@ -64,31 +62,13 @@ class Process:
 
     async def write(self, *statements: str) -> None:
         """Run statements in one transaction of the shop's own driver."""
-        if not self.plan.database.startswith("postgresql://"):
-            with closing(sqlite3.connect(self.plan.database, timeout=30)) as file, file:
-                for statement in statements:
-                    file.execute(statement)
-            return
-        async with self.connection() as connection, connection.transaction():
-            for statement in statements:
-                await connection.execute(statement)
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[object]:
-        """A connection to PostgreSQL."""
-        import asyncpg
-
-        connection = await asyncpg.connect(self.plan.database)
-        try:
-            yield connection
-        finally:
-            await connection.close()
+        await Shop(self.plan.database).run(*statements)
 
     async def handle(self, look: Look) -> None:
         """Read the order, and write a sale for its state."""
         order = await self.client.orders.get(look.id)
         self.step()
-        if self.plan.mode == "no fence":
+        if not self.plan.has_fence:
             await self.write(sale(order))
         elif await look.is_new(state_of(order), order.last_updated_date):
             self.step()
@@ -109,8 +89,6 @@ class Process:
             webhook = Webhook.standard(self.plan.secret)
             notification = webhook.verify(request.headers, await request.read(), request.rel_url.raw_query_string)
             self.step()
-            if self.plan.mode == "event ids":
-                return await self.receive_event(notification.event or "", notification.id or "")
             await self.inbox.put(self.plan.seller, notification.topic or "", notification.id or "")
             self.step()
         except InvalidSignature:
@@ -119,21 +97,6 @@ class Process:
             return web.Response(status=400)
         except ConnectionError:
             return web.Response(status=503)
-        return web.Response(status=202)
-
-    async def receive_event(self, event: str, order_id: str) -> web.Response:
-        """Do the work once for each event id, as the usual receiver does."""
-        from aiohttp import web
-
-        try:
-            await self.write(f"INSERT INTO event VALUES ('{event}')")
-        except Exception as error:
-            if "unique" not in str(error).lower():
-                raise
-            return web.Response(status=200)
-        self.step()
-        await self.write(sale(await self.client.orders.get(order_id)))
-        self.step()
         return web.Response(status=202)
 
     async def serve(self) -> None:
