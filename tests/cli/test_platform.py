@@ -218,17 +218,6 @@ def test_a_file_that_cannot_be_made(run, sandbox, arguments: list[str], complain
     assert not list(Path().iterdir())
 
 
-def test_a_file_is_whole_or_not_there(run, sold, sandbox):
-    """A walk that fails writes no file, and no row is no failure."""
-    rule = FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search", nth=2)
-    with sandbox.faults.add(rule):
-        code, _, err = run("merchant-orders", "search", "--out", "orders.csv", "--page-size", "2")
-
-    assert (1, False) == (code, Path("orders.csv").exists())
-    assert "--start" not in err
-    assert (0, "", "0 rows: none.csv\n") == run("merchant-orders", "search", "--status", "expired", "--out", "none.csv")
-
-
 def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
     """What came before is printed; the error names the option that goes on from there."""
     rule = FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search", nth=2)

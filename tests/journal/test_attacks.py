@@ -1,16 +1,13 @@
-"""Attacks on journaled calls: cancelled at each step, closed under way, on a full disk, with an old backup."""
+"""Attacks on journaled calls: cancelled at each step, called by many at once, late, and recovered by a dead process."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -18,10 +15,8 @@ import pytest
 from paymentsdk import (
     Deferred,
     InProgress,
-    JournalUnavailable,
     NotSent,
     OutcomeUnknown,
-    PaymentsError,
     Request,
     Response,
     RetryPolicy,
@@ -124,29 +119,6 @@ async def test_a_call_may_be_cancelled_at_each_step(tmp_path: Path, fail: bool) 
     assert 5 <= step < 39
 
 
-async def test_closing_the_client_under_a_call_loses_nothing(world: World) -> None:
-    """The call fails at once or later; the record stays for recovery, which finds the one order."""
-    sent = asyncio.Event()
-
-    async def hang(request: Request) -> Response:
-        response = world.platform(request)
-        if request.method == "POST":
-            sent.set()
-            await asyncio.Event().wait()
-        return response
-
-    client = world.connect(hang)
-    call = asyncio.ensure_future(client.orders.create(order(), once="table-7/1"))
-    await sent.wait()
-    await client.aclose(grace=0)
-    call.cancel()  # The transport in memory ends nothing by itself.
-    await asyncio.wait([call])
-    await recovered(world)
-
-    assert [RecordState.DONE] == [row.state for row in await world.rows()]
-    assert [1] == effects(world)
-
-
 async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
     """20 calls in two processes: one request, one order, and nobody is told anything else than it or to wait."""
     async with world.connect() as first, world.connect() as two:
@@ -158,71 +130,6 @@ async def test_many_calls_of_one_name_are_one_order(world: World) -> None:
     assert 1 == len(world.platform.posts)
     assert {"ORD0"} == {outcome.id for outcome in outcomes if not isinstance(outcome, BaseException)}
     assert {InProgress} >= {type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)}
-
-
-async def test_a_disk_that_fills_up_under_load_costs_no_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While commits fail nothing is sent that is not kept; with room again, each name is one order."""
-    commits = 0
-    heard = False
-    commit = resolve_name("paymentsdk._sqlite.commit")
-
-    def full(database: sqlite3.Connection) -> None:
-        nonlocal commits
-        commits += 1
-        if commits >= 2 and not heard:
-            raise sqlite3.OperationalError("database or disk is full")
-        commit(database)
-
-    async with world.connect() as client:
-        await client.orders.create(order("A"), once="A")
-        monkeypatch.setattr("paymentsdk._sqlite.commit", full)
-        names = [f"table-{number}" for number in range(30)]
-        outcomes: dict[str, object] = {}
-
-        async def sell(name: str) -> None:
-            nonlocal heard
-            try:
-                outcomes[name] = await client.orders.create(order(name), once=name)
-            except PaymentsError as error:
-                outcomes[name], heard = error, True
-
-        for start in range(0, 30, 10):
-            await asyncio.gather(*map(sell, names[start : start + 10]))
-        unkept = [name for name in names if isinstance(outcomes[name], JournalUnavailable)]
-        bodies = b"".join(request.body for request in world.platform.posts)
-        assert [] == [name for name in unkept if b'"%s"' % name.encode() in bodies]
-        assert unkept or any(isinstance(outcome, OutcomeUnknown) for outcome in outcomes.values())
-
-        monkeypatch.setattr("paymentsdk._sqlite.commit", commit)
-        await recovered(world)
-        for name in names:
-            await client.orders.create(order(name), once=name)
-
-    assert [1] * 31 == effects(world)
-
-
-async def test_a_backup_that_is_restored_doubles_nothing(world: World, tmp_path: Path) -> None:
-    """The journal forgets what was done since, and in what state it was: derived keys find it at the platform."""
-    backup = tmp_path / "backup.db"
-    async with world.connect() as client:
-        await client.orders.create(order("A"), once="A")
-    shutil.copy(world.path, backup)
-    world.platform.lose = True
-    async with world.connect() as client:
-        await client.orders.create(order("A"), once="A")
-        for name in ("B", "C"):
-            with pytest.raises(OutcomeUnknown):
-                await client.orders.create(order(name), once=name)
-    world.platform.lose = False
-    world.path.with_name(world.path.name + "-wal").unlink(missing_ok=True)
-    shutil.copy(backup, world.path)
-    await recovered(world)
-    assert ["A"] == [row.name for row in await world.rows()]
-    async with world.connect() as client:
-        for name in ("A", "B", "C"):
-            await client.orders.create(order(name), once=name)
-
-    assert [1, 1, 1] == effects(world)
 
 
 async def turns_in(world: World, seconds: float, until: Callable[..., Awaitable[None]]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import traceback
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 
@@ -16,7 +15,6 @@ from paymentsdk import (
     OPERATIONS,
     InProgress,
     JournalUnavailable,
-    NotSent,
     OutcomeUnknown,
     PaymentsClient,
     RecordConflict,
@@ -322,38 +320,6 @@ async def test_a_token_without_a_seller_has_no_records(world: World, platform: P
             await client.orders.create(order(), once="table-7/1")
 
     assert ("access_token", []) == (rejected.value.path, platform.posts)
-
-
-class OwnTokens:
-    """A source of tokens of one's own, which fails if it has none."""
-
-    def __init__(self, *parts: str) -> None:
-        self.parts = parts
-
-    def token(self, now: float) -> str:
-        """See `Auth.token`; made anew each time, so that no other variable has it."""
-        if not self.parts:
-            raise KeyError("the-secret of the vault")
-        return "-".join(self.parts)
-
-    async def renew(self, rejected: str | None, exchange: object, now: float) -> None:
-        """There is no other."""
-
-
-async def test_a_named_write_does_not_show_the_token_of_ones_own_source(world: World, clock: FakeClock) -> None:
-    """Not in the variables of a traceback either, while it waits for the platform's time."""
-
-    def away(request: Request) -> Response:
-        raise SendFailed("connection refused", sent=False)
-
-    auth = OwnTokens("APP_USR-9001-112304", "canary", "77")
-    async with world.connect(away, token=None, auth=auth, retry=ONCE) as client:
-        with pytest.raises(NotSent) as failed:
-            await client.orders.create(order(), once="table-7/1")
-
-    text = "".join(traceback.TracebackException.from_exception(failed.value, capture_locals=True).format())
-    assert "engine.py" in text
-    assert "-".join(auth.parts) not in text
 
 
 async def test_a_journaled_call_needs_a_bound_for_its_attempts(world: World, platform: Platform) -> None:

@@ -154,19 +154,6 @@ async def test_one_429_that_asks_for_a_minute(start: Start, platform: Platform, 
     assert sent + 1 == len(platform.posts)
 
 
-async def test_the_name_works_with_a_valid_token(start: Start, platform: Platform) -> None:
-    """A token that was rejected costs nothing: the same name, with the same bytes and key, makes the order."""
-    platform.fail = lambda request: says(401, "unauthorized")
-    client = start()
-    with pytest.raises(APIError):
-        await client.orders.create(order(), once="n-1")
-    platform.fail = None
-    created = await start().orders.create(order(), once="n-1")
-
-    assert "ORD0" == created.id
-    assert 1 == len({(request.body, request.headers["X-Idempotency-Key"]) for request in platform.posts})
-
-
 def in_turn(platform: Platform, *steps: Response | SendFailed | None) -> None:
     """Have the platform respond with *steps*; `None` is what it does itself."""
     remaining = list(steps)
@@ -232,21 +219,6 @@ async def test_what_was_taken_over_is_not_rejected_by_that(
         await client.recover()
     else:
         assert OutcomeUnknown is type(await error_of(client, WRITES["orders.create"], once="n-1"))
-
-    assert RecordState.UNKNOWN is await state_of(client, "n-1")
-
-
-@pytest.mark.parametrize("by", ["the same name", "recovery"])
-async def test_a_deferred_write_is_taken_over_as_well(start: Start, platform: Platform, by: str) -> None:
-    """The call that goes on with it has not begun it: a plain rejection leaves it open, as of every such record."""
-    in_turn(platform, UNSENT)
-    await error_of(start(), WRITES["orders.create"], once="n-1", defer=True)
-    in_turn(platform, PLAIN)
-    client = start()
-    if by == "recovery":
-        await client.recover()
-    else:
-        await error_of(client, WRITES["orders.create"], once="n-1")
 
     assert RecordState.UNKNOWN is await state_of(client, "n-1")
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, closing
 from pathlib import Path
 
-import asyncpg
 import pytest
 from msgspec import msgpack
 
 from paymentsdk import OutcomeUnknown
-from paymentsdk.journal import Action, Journal, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal
+from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
 from tests.journal import test_look_up
 from tests.journal.platform import ONCE, URL, Platform, order
 from tests.journal.test_look_up import FAILED, Seller
@@ -20,10 +19,8 @@ from tests.journal.test_look_up import FAILED, Seller
 seller = test_look_up.seller
 
 #: What stands in a column: nothing, no text, another shape, and what another version may write.
-DAMAGES = [("fixed", b""), ("fixed", b"\x98\xa1\xff"), ("headers", msgpack.encode({"name": 1}))]
+DAMAGES = [{"fixed": b"\x98\xa1\xff"}, {"headers": msgpack.encode({"name": 1})}]
 UNKNOWN = Resolution(state=RecordState.UNKNOWN, reason="lost")
-
-Kept = tuple[Journal, Callable[..., Awaitable[object]]]
 
 
 def damage(path: Path, key: str, **columns: object) -> None:
@@ -40,39 +37,23 @@ def column(path: Path, key: str, name: str) -> object:
         return database.execute(f"SELECT {name} FROM record WHERE key = ?", (key,)).fetchone()[0]
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-async def table(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
-    """A journal, and what damages a column of a row in it."""
-    if request.param == "SQLite":
-        path = tmp_path / "journal.db"
-
-        async def put(key: str, name: str, value: bytes) -> None:
-            damage(path, key, **{name: value})
-
-        journal: Journal = SQLiteJournal(path)
-    else:
-        dsn = await request.getfixturevalue("postgres").new()
-
-        async def put(key: str, name: str, value: bytes) -> None:
-            connection = await asyncpg.connect(dsn)
-            await connection.execute(f"UPDATE paymentsdk_record SET {name} = $1 WHERE key = $2", value, key)
-            await connection.close()
-
-        journal = PostgresJournal(dsn)
-    yield journal, put
-    await journal.aclose()
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[SQLiteJournal]:
+    """A journal."""
+    async with aclosing(SQLiteJournal(tmp_path / "payments.db")) as journal:
+        yield journal
 
 
-@pytest.mark.parametrize(("name", "content"), DAMAGES)
+@pytest.mark.parametrize("damages", DAMAGES)
 async def test_a_row_that_cannot_be_read_hides_no_other(
-    table: Kept, record: Callable[..., Record], name: str, content: bytes, caplog
+    journal: SQLiteJournal, tmp_path: Path, record: Callable[..., Record], damages: dict, caplog
 ) -> None:
     """It is listed by its key, with all that is known of it, and is warned of once."""
-    journal, put = table
+    path = tmp_path / "payments.db"
     for number, label in enumerate(("first", "damaged", "last")):
         await journal.begin(record(label, begun=100.0 + number), lease=0)
     damaged = record("damaged")
-    await put(damaged.key, name, content)
+    damage(path, damaged.key, **damages)
 
     for _ in range(2):
         rows = await journal.records([RecordState.PENDING])
@@ -87,12 +68,14 @@ async def test_a_row_that_cannot_be_read_hides_no_other(
     assert 1 == caplog.text.count(f"the row of the record {damaged.key} cannot be read")
 
 
-async def test_nothing_is_sent_for_a_row_that_cannot_be_read(table: Kept, record: Callable[..., Record]) -> None:
+async def test_nothing_is_sent_for_a_row_that_cannot_be_read(
+    journal: SQLiteJournal, tmp_path: Path, record: Callable[..., Record]
+) -> None:
     """What was to be sent, and until when, is not known; and what nobody can read is not written over."""
-    journal, put = table
+    path = tmp_path / "payments.db"
     damaged = record("damaged")
     await journal.begin(damaged, lease=0)
-    await put(damaged.key, "fixed", b"")
+    damage(path, damaged.key, fixed=b"")
 
     assert [] == await journal.claim(["77"], owner="q/1", lease=60, keys=[damaged.key])
     action, row = await journal.begin(record("damaged", owner="q/1"), lease=60)
@@ -100,9 +83,8 @@ async def test_nothing_is_sent_for_a_row_that_cannot_be_read(table: Kept, record
     await journal.resolve(damaged.key, UNKNOWN, owner="p/1")
     await journal.resolve(damaged.key, Resolution(state=RecordState.ABANDONED, reason="by Ann"), owner="")
 
-    await put(
-        damaged.key, "fixed", msgpack.encode(["damaged", "orders.create", URL, None, "/v1/orders", False, True, 700.0])
-    )
+    fixed = ["damaged", "orders.create", URL, None, "/v1/orders", False, True, 700.0]
+    damage(path, damaged.key, fixed=msgpack.encode(fixed))
     row = await journal.get(damaged.key)
     assert (RecordState.ABANDONED, "damaged", damaged.body) == (row.state, row.name, row.body)
 

@@ -68,23 +68,6 @@ class MixedUp:
         return await self.served(moved(request) if is_mixed_up else request)
 
 
-class Cache:
-    """A cache that knows responses by their path alone: each is returned for the next two requests, too."""
-
-    def __init__(self, served: Answer, for_ever: bool = False) -> None:
-        self.served, self.for_ever, self.calls, self.left, self.mistakes = served, for_ever, 0, 0, 0
-        self.response = Response(404, {}, b"{}")
-
-    async def __call__(self, request: Request) -> Response:
-        self.calls += 1
-        if not self.left or self.calls < PROOF:
-            self.response, self.left = await self.served(request), 3
-        else:
-            self.mistakes += 1
-        self.left -= not self.for_ever
-        return self.response
-
-
 async def taken_as_they_are(handler: Answer) -> set[object]:
     """The rows of every six hours, as an uncertified search has them."""
     six = timedelta(hours=6)
@@ -95,10 +78,9 @@ async def taken_as_they_are(handler: Answer) -> set[object]:
         return {row.id for window in windows for row in await window.collect()}
 
 
-@pytest.mark.parametrize("broken", [MixedUp, Cache], ids=["replica", "cache"])
-async def test_a_page_of_another_query_is_asked_for_again(tmp_path: Path, broken: type) -> None:
+async def test_a_page_of_another_query_is_asked_for_again(tmp_path: Path) -> None:
     """It has as many rows as its total says, so only their dates tell: no row is lost, and each comes once."""
-    handler = broken(hourly())
+    handler = MixedUp(hourly())
 
     async with client_of(handler) as client:
         report = await walk(client, created=CREATED, out=tmp_path, max_window=14)
@@ -107,17 +89,12 @@ async def test_a_page_of_another_query_is_asked_for_again(tmp_path: Path, broken
     assert timedelta(milliseconds=1) == report.grain
     # Control: it was wrong, and a job that takes each page as it is loses rows.
     assert handler.mistakes
-    assert ROWS > len(await taken_as_they_are(broken(hourly())))
+    assert ROWS > len(await taken_as_they_are(MixedUp(hourly())))
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [lambda served: MixedUp(served, every=1), lambda served: Cache(served, for_ever=True)],
-    ids=["replica", "cache"],
-)
-async def test_a_platform_that_answers_other_queries_alone_is_not_whole(tmp_path: Path, broken: Answer) -> None:
+async def test_a_platform_that_answers_other_queries_alone_is_not_whole(tmp_path: Path) -> None:
     """After some tries the window is named, with the reason, and not split: that would bring nothing."""
-    handler = broken(hourly())
+    handler = MixedUp(hourly(), every=1)
 
     with pytest.raises(NotWhole, match="a page has a row of another date than was asked for") as caught:
         async with client_of(handler) as client:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -23,42 +22,6 @@ class Claim(Struct, frozen=True):
     """A look that a worker has taken."""
 
     owner: str
-
-
-class Store(Protocol):
-    """What an inbox keeps of the one order. Each call is one transaction."""
-
-    def put(self, event: str, now: float, due: float | None = None) -> bool:
-        """Keep that the order must be looked at; return whether somebody has to handle it now."""
-        ...
-
-    def claim(self, owner: str, now: float) -> Claim | None:
-        """Take the order if it is due."""
-        ...
-
-    def is_new(self, claim: Claim, state: str, updated: float) -> bool:
-        """See `Look.is_new`."""
-        ...
-
-    def work(self, claim: Claim, state: str, updated: float) -> bool:
-        """Do the handler's work and its fence; return whether both were committed."""
-        ...
-
-    def settle(self, claim: Claim, now: float) -> None:
-        """Note that the look has ended."""
-        ...
-
-    def fail(self, claim: Claim, states: list[str], now: float) -> None:
-        """Note that the handler has raised, after it asked for fences of *states*."""
-        ...
-
-    def next_due(self) -> float:
-        """Return when the order can be claimed next; infinity for never."""
-        ...
-
-    def handled(self) -> list[tuple[str, float]]:
-        """Return the work that was committed, in its order."""
-        ...
 
 
 class Modelled(Struct):
@@ -76,7 +39,7 @@ class Modelled(Struct):
     ledger: list[tuple[str, float]] = []
 
     def put(self, event: str, now: float, due: float | None = None) -> bool:
-        """See `Store.put`."""
+        """Keep that the order must be looked at; return whether somebody has to handle it now."""
         if due is None:
             self.wanted += 1
         else:
@@ -86,7 +49,7 @@ class Modelled(Struct):
         return False
 
     def claim(self, owner: str, now: float) -> Claim | None:
-        """See `Store.claim`."""
+        """Take the order if it is due."""
         if self.ready > now:
             return None
         self.owner, self.claimed, self.claimed_at = owner, self.wanted, now
@@ -95,11 +58,11 @@ class Modelled(Struct):
         return Claim(owner)
 
     def is_new(self, claim: Claim, state: str, updated: float) -> bool:
-        """See `Store.is_new`."""
+        """See `Look.is_new`."""
         return all(state != fenced and updated >= before for fenced, before in self.fences)
 
     def work(self, claim: Claim, state: str, updated: float) -> bool:
-        """See `Store.work`."""
+        """Do the handler's work and its fence; return whether both were committed."""
         if claim.owner != self.owner or not self.is_new(claim, state, updated):
             return False
         self.fences.append((state, updated))
@@ -107,7 +70,7 @@ class Modelled(Struct):
         return True
 
     def settle(self, claim: Claim, now: float) -> None:
-        """See `Store.settle`."""
+        """Note that the look has ended."""
         if claim.owner != self.owner:
             return
         self.owner, self.attempt, self.seen = "", 0, self.claimed
@@ -115,7 +78,7 @@ class Modelled(Struct):
         self.ready = now if self.wanted > self.seen else min(self.dues, default=math.inf)
 
     def fail(self, claim: Claim, states: list[str], now: float) -> None:
-        """See `Store.fail`."""
+        """Note that the handler has raised, after it asked for fences of *states*."""
         fenced = {state for state, _ in self.fences}
         if states and fenced.issuperset(states):
             self.settle(claim, now)
@@ -123,11 +86,11 @@ class Modelled(Struct):
             self.owner, self.ready = "", now + 2.0 ** (self.attempt - 1)
 
     def next_due(self) -> float:
-        """See `Store.next_due`."""
+        """Return when the order can be claimed next; infinity for never."""
         return self.ready
 
     def handled(self) -> list[tuple[str, float]]:
-        """See `Store.handled`."""
+        """Return the work that was committed, in its order."""
         return self.ledger
 
 
@@ -135,11 +98,11 @@ class Unfenced(Modelled):
     """A control: the same inbox, whose handlers use no fence."""
 
     def is_new(self, claim: Claim, state: str, updated: float) -> bool:
-        """See `Store.is_new`."""
+        """See `Modelled.is_new`."""
         return True
 
     def work(self, claim: Claim, state: str, updated: float) -> bool:
-        """See `Store.work`."""
+        """See `Modelled.work`."""
         self.ledger.append((state, updated))
         return True
 
@@ -150,7 +113,7 @@ class EventIds(Unfenced):
     events: set[str] = set()
 
     def put(self, event: str, now: float, due: float | None = None) -> bool:
-        """See `Store.put`."""
+        """See `Modelled.put`."""
         if due is not None or event in self.events:
             return False
         self.events.add(event)
@@ -172,7 +135,7 @@ class Outcome(Struct):
 class Run:
     """One run: the platform, the network between, and processes that may be killed between two steps."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Modelled, seed: int) -> None:
         self.store = store
         self.random = Random(seed)
         self.now = 1000.0
@@ -285,7 +248,7 @@ class Run:
         )
 
 
-def play(make: Callable[[], Store], runs: int, *, first: int = 0) -> Outcome:
+def play(make: Callable[[], Modelled], runs: int, *, first: int = 0) -> Outcome:
     """Play *runs* and return the sum of what came of them."""
     outcomes = [Run(make(), seed).play() for seed in range(first, first + runs)]
     return Outcome(
