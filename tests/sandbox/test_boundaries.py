@@ -22,12 +22,12 @@ async def taken(plain, metadata: str) -> bool:
 
 @pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST - 1)
 @pytest.mark.control("paymentsdk.sandbox._wire._LARGEST_INTEGER", LARGEST + 1)
-@pytest.mark.parametrize("sign", ["", "-"])
-async def test_integers_have_64_bits(plain, sign):
+async def test_integers_have_64_bits(plain):
     """From -(2^63 - 1) to 2^63 - 1: a database has room for no other."""
-    within, beyond = [await taken(plain, f'{{"n":{sign}{number}}}') for number in (LARGEST, LARGEST + 1)]
+    for sign in ("", "-"):
+        within, beyond = [await taken(plain, f'{{"n":{sign}{number}}}') for number in (LARGEST, LARGEST + 1)]
 
-    assert (True, False) == (within, beyond)
+        assert (True, False) == (within, beyond)
 
 
 @pytest.mark.control("paymentsdk.sandbox._wire.MAX_DEPTH", MAX_DEPTH - 1)
@@ -39,14 +39,13 @@ async def test_nesting_has_a_bottom(plain):
     assert (True, False) == (within, beyond)
 
 
-@pytest.mark.parametrize(("escape", "is_taken"), [
-    ("d7ff", True), ("d800", False), ("dbff", False), ("dc00", False), ("dfff", False), ("e000", True),
-    ("0000", False), ("0001", True),
-])  # fmt: skip
-@pytest.mark.parametrize("place", ['{"%s":1}', '{"a":["%s"]}', '{"a":{"%s":[]}}'], ids=["name", "entry", "name below"])
-async def test_a_string_has_whole_characters(plain, place, escape, is_taken):
+async def test_a_string_has_whole_characters(plain):
     """Half a character and NUL are rejected, as a value and as a name; their neighbours are accepted."""
-    assert is_taken == await taken(plain, place % f"\\u{escape}")
+    for place in ('{"%s":1}', '{"a":["%s"]}', '{"a":{"%s":[]}}'):
+        for escape in ("d800", "dbff", "dc00", "dfff", "0000"):
+            assert not await taken(plain, place % f"\\u{escape}")
+        for escape in ("d7ff", "e000", "0001"):
+            assert await taken(plain, place % f"\\u{escape}")
 
 
 @pytest.mark.control("paymentsdk.sandbox._wire.LARGEST_OFFSET", LARGEST_OFFSET - 1)
@@ -72,7 +71,7 @@ async def test_an_integer_may_be_written_with_a_point(plain):
 
 
 @pytest.mark.parametrize("search", ["/preapproval_plan", "/authorized_payments", "/merchant_orders"])
-@pytest.mark.parametrize(("query", "status"), [("limit=&offset=&status=", 200), ("limit=x", 400), ("offset=-1", 400)])
-async def test_a_filter_without_a_value_is_not_there(plain, search, query, status):
+async def test_a_filter_without_a_value_is_not_there(plain, search):
     """An empty one counts as not given; one with a value that it cannot have is rejected."""
-    assert status == (await plain("GET", f"{search}/search?{query}")).status
+    for query, status in (("limit=&offset=&status=", 200), ("limit=x", 400), ("offset=-1", 400)):
+        assert status == (await plain("GET", f"{search}/search?{query}")).status

@@ -66,14 +66,14 @@ async def test_a_job_that_fails_rejects_no_request(start, plain_to, capsys, erro
     assert "the job order.expire failed" in capsys.readouterr().err
 
 
-@pytest.mark.control("paymentsdk.sandbox._platform._MOST_RUNS", 30_000)
-async def test_a_job_that_schedules_itself_at_its_own_moment_is_said(start, plain_to, capsys):
+async def test_a_job_that_schedules_itself_at_its_own_moment_is_said(start, plain_to, capsys, monkeypatch):
     """It would go on for ever, and every request wait in silence."""
+    monkeypatch.setattr("paymentsdk.sandbox._platform._MOST_RUNS", 100)
     runs = []
 
     def again(context: SellerContext, till: str) -> None:
         runs.append(till)
-        if len(runs) < 25_000:
+        if len(runs) < 200:
             context.schedule(context.now, "till.close", till)
 
     sandbox = await start(jobs={"till.close": again})
@@ -82,13 +82,13 @@ async def test_a_job_that_schedules_itself_at_its_own_moment_is_said(start, plai
 
     response = await plain_to(sandbox)("GET", "/preapproval_plan/search")
 
-    assert (500, 10_000) == (response.status, len(runs))
+    assert (500, 100) == (response.status, len(runs))
     assert "the job till.close of 7 never ends" in capsys.readouterr().err
 
 
 async def create_many(client: PaymentsClient, order) -> None:
     """Create more orders than a full disk has room for."""
-    for number in range(200):
+    for number in range(60):
         await client.orders.create(order(external_reference=f"order-{number}", description="x" * 150))
 
 

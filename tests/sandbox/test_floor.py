@@ -7,22 +7,17 @@ import sys
 
 PROGRAM = """
 import aiohttp.web
-{change}
+del aiohttp.web.RequestKey
 aiohttp.__version__ = "3.12.1"
 from paymentsdk.sandbox import Sandbox
 Sandbox()
 """
 
 
-def run(change: str) -> subprocess.CompletedProcess[str]:
-    """Make a sandbox in a process of its own, after a *change* to aiohttp."""
-    command = [sys.executable, "-c", PROGRAM.format(change=change)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-
-
 def test_an_aiohttp_that_is_too_old_is_named() -> None:
-    """The error says which version is needed, and which one is there; with what it needs, the sandbox is made."""
-    old, new = run("del aiohttp.web.RequestKey"), run("")
+    """The error says which version is needed, and which one is there."""
+    command = [sys.executable, "-c", PROGRAM]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 
-    assert "ImportError: the sandbox needs aiohttp 3.14.4 or later, and 3.12.1 is installed" in old.stderr
-    assert (1, 0) == (old.returncode, new.returncode)
+    assert "ImportError: the sandbox needs aiohttp 3.14.4 or later, and 3.12.1 is installed" in process.stderr
+    assert 1 == process.returncode

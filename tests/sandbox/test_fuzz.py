@@ -84,7 +84,7 @@ def leaks(body: bytes) -> list[str]:
     return [word for word in ("Traceback", "site-packages", "paymentsdk/") if word in body.decode()]
 
 
-FUZZED = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FUZZED = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body])

