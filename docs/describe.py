@@ -161,10 +161,11 @@ def members(of: type, place: str = "") -> Iterator[list[str]]:
 # --- public names -----------------------------------------------------------------------------------------------------
 
 
-def names_of(module: ModuleType) -> list[str]:
+@cache
+def names_of(module: ModuleType) -> tuple[str, ...]:
     """Return the public names of a module: the names in `__all__`, or else all names that it defines."""
     if (listed := getattr(module, "__all__", None)) is not None:
-        return [*listed]
+        return tuple(listed)
     names: list[str] = []
     todo = deque(ast.parse(python.getsource(module)).body)
     while todo:
@@ -175,4 +176,4 @@ def names_of(module: ModuleType) -> list[str]:
                 names.append(name)
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 names.append(name)
-    return sorted(name for name in names if not name.startswith("_"))
+    return tuple(sorted(name for name in names if not name.startswith("_")))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -18,26 +17,19 @@ from enum import Enum
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import UnionType
 
 import pytest
 from msgspec import Struct
 
 import paymentsdk
+from docs.api import public_modules
 from docs.describe import names_of
 from paymentsdk import OPERATIONS
 from paymentsdk.resources.common import RequestStruct, ResponseStruct
 from paymentsdk.resources.orders import TransactionsRequest
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
-
-
-def public_modules() -> Iterator[ModuleType]:
-    """Yield the package and its public modules: no part of their path begins with an underscore."""
-    yield paymentsdk
-    for info in pkgutil.walk_packages(paymentsdk.__path__, "paymentsdk."):
-        if not any(part.startswith("_") for part in info.name.split(".")):
-            yield importlib.import_module(info.name)
 
 
 def shown(value: object) -> str:

@@ -144,48 +144,42 @@ def made(sandbox: Sandbox) -> dict[str, list[str]]:
     return orders
 
 
-async def test_it_sells_and_says_so(shop, sandbox: Sandbox, tmp_path: Path) -> None:
-    """A sale is made once, however often it is sent; what is no sale is rejected, and the metrics count the calls."""
-    async with shop(str(tmp_path / "payments.db")) as opened:
-        first, again = await opened.buy("table-7/1"), await opened.buy("table-7/1")
-        second, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
-
-        assert (201, 409, 400) == (first[0], second[0], wrong[0])
-        assert first == again
-        assert first[1]["code"].startswith(f"{sandbox.base_url}/qr/ORD")
-        assert {} == await opened.health()
-        assert 'payments_calls_total{operation="orders.create",outcome="' in await opened.metrics()
-    assert [1] == [len(orders) for orders in made(sandbox).values()]
-
-
-async def test_a_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path, until) -> None:
+async def test_a_sale_is_made_once_and_its_payment_is_written_once(shop, sandbox: Sandbox, tmp_path: Path, until):
     """The sandbox notifies the service, which reads the order and writes its states in its own table.
 
-    A notification that somebody sends on to the address of another seller is looked at, and writes nothing.
+    A sale is made once, however often it is sent; what is no sale is rejected, and the metrics count the calls. A
+    notification that somebody sends on to the address of another seller is looked at, and writes nothing.
     """
 
-    def looked_at() -> bool:
+    def rows(table: str, query: str) -> list[tuple[object, ...]]:
         with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
-            return database.execute("SELECT ready FROM paymentsdk_inbox WHERE seller = '1'").fetchall() == [(None,)]
+            has_table = database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", [table]).fetchone()
+            return database.execute(query).fetchall() if has_table else []
 
-    def sales() -> list[tuple[str, str]]:
-        with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
-            has_table = database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sale'").fetchone()
-            return database.execute("SELECT id, status FROM sale").fetchall() if has_table else []
+    def sales() -> list[tuple[object, ...]]:
+        return rows("sale", "SELECT id, status FROM sale")
 
     async with shop(str(tmp_path / "payments.db")) as opened:
         seller = sandbox.default_tenant().user_id
-        sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/{seller}", secret=SECRET))
-        sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/1", secret=SECRET))
-        status, sale = await opened.buy("table-7/1")
-        assert status == 201
-        await until(lambda: (sale["order"], "created") in sales())
-        sandbox.buyer.pay(sale["order"])
-        await until(lambda: (sale["order"], "processed") in sales())
+        for address in (seller, 1):
+            sandbox.webhooks.add(WebhookRequest(url=f"{opened.url}/notifications/{address}", secret=SECRET))
+        first, again = await opened.buy("table-7/1"), await opened.buy("table-7/1")
+        second, wrong = await opened.buy("table-7/1", "30.00"), await opened.buy("table-8/1", "a lot")
+        order = first[1]["order"]
+        await until(lambda: (order, "created") in sales())
+        sandbox.buyer.pay(order)
+        await until(lambda: (order, "processed") in sales())
         await until(lambda: {delivery.status for delivery in sandbox.webhooks.deliveries()} == {"delivered"})
-        await until(looked_at)
+        foreign = "SELECT ready FROM paymentsdk_inbox WHERE seller = '1'"
+        await until(lambda: rows("paymentsdk_inbox", foreign) == [(None,)])
+        assert {} == await opened.health()
+        assert 'payments_calls_total{operation="orders.create",outcome="' in await opened.metrics()
 
-    assert sales() == [(sale["order"], "created"), (sale["order"], "processed")]
+    assert (201, 409, 400) == (first[0], second[0], wrong[0])
+    assert first == again
+    assert first[1]["code"].startswith(f"{sandbox.base_url}/qr/ORD")
+    assert ["order_created", "payment"] == [entry.kind for entry in sandbox.ledger()]
+    assert sales() == [(order, "created"), (order, "processed")]
 
 
 async def test_killed_under_load_it_leaves_nothing_that_recovery_does_not_settle(

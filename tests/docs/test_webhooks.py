@@ -118,57 +118,45 @@ RECEIVERS = {"aiohttp": ("receiver",), "FastAPI": ("receiver", "-m", "uvicorn", 
 
 @pytest.mark.parametrize("framework", RECEIVERS)
 async def test_a_paid_order_is_handled_once(framework: str, sandbox: Sandbox, tmp_path: Path, until: Until) -> None:
-    """Receiver and worker are processes; repeated notifications, with the old or the new secret, lead to one sale."""
+    """Receiver and worker are processes; repeated notifications, with the old or the new secret, lead to one sale.
+
+    Each kind of bad input has its answer, and leaves nothing in the inbox and no secret in the log.
+    """
     shop, codes = Shop(tmp_path, sandbox), blocks("webhooks")
     command = RECEIVERS[framework]
     if len(command) > 1:
         command = (*command, shop.url.rpartition(":")[2].partition("/")[0])
     async with PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         order_id = await paid_order(client, sandbox)
-        async with shop.running(codes[list(RECEIVERS).index(framework)], *command):
-            assert [await shop.send(message(order_id), secret) for secret in (OLD, NEW, NEW)] == [202] * 3
-            async with shop.running(codes[2], "worker"):
-                await until(shop.sales)
-                assert await shop.send(message(order_id)) == 202
-                for name in ("ORD00000000000000000000000000", "123"):  # Such as the id of a payment.
-                    assert await shop.send(message(name)) == 202
-                inbox = Inbox(shop.database)
-                for _ in range(1000):
-                    if not await inbox.rows():
-                        break
-                    await asyncio.sleep(0.02)
-                assert await inbox.rows() == []
-    assert shop.sales() == [(order_id, "processed")]
-
-
-@pytest.mark.parametrize("framework", RECEIVERS)
-async def test_what_is_not_proven_is_not_kept(framework: str, sandbox: Sandbox, tmp_path: Path) -> None:
-    """Each kind of bad input has its answer, and leaves nothing in the inbox and no secret in the log."""
-    shop, codes = Shop(tmp_path, sandbox), blocks("webhooks")
-    command = RECEIVERS[framework]
-    if len(command) > 1:
-        command = (*command, shop.url.rpartition(":")[2].partition("/")[0])
-    body = message("ORD1")
     async with shop.running(codes[list(RECEIVERS).index(framework)], *command):
-        answers = {
-            "forged": await shop.send(body, FORGED),
-            "replayed": await shop.send(body, at=timedelta(minutes=-6)),
-            "ahead": await shop.send(body, at=timedelta(minutes=6)),
-            "unsigned": await shop.send(body, **{"webhook-signature": ""}),
-            "malformed": await shop.send(body, **{"webhook-timestamp": "noon"}),
-            "too long": await shop.send(b" " * 100_000 + body),
-            "a quote": await shop.send(message("ORD'1")),
-            "a line break": await shop.send(message("ORD1\nforged")),
-            "no JSON": await shop.send(b"orders"),
-        }
+        await send_what_is_not_proven(shop)
+        inbox = Inbox(shop.database)
+        assert await inbox.rows() == []
+        assert [await shop.send(message(order_id), secret) for secret in (OLD, NEW, NEW)] == [202] * 3
+        async with shop.running(codes[2], "worker"):
+            await until(shop.sales)
+            for name in (order_id, "ORD00000000000000000000000000", "123"):  # The last may be the id of a payment.
+                assert await shop.send(message(name)) == 202
+            for _ in range(1000):
+                if not await inbox.rows():
+                    break
+                await asyncio.sleep(0.02)
+            assert await inbox.rows() == []
 
-    assert answers == {
-        **dict.fromkeys(("forged", "replayed", "ahead", "unsigned", "malformed"), 401),
-        "too long": 413,
-        **dict.fromkeys(("a quote", "a line break", "no JSON"), 400),
-    }
-    assert await Inbox(shop.database).rows() == []
+    assert shop.sales() == [(order_id, "processed")]
     assert "360 s old" in shop.log or "361 s old" in shop.log
     for secret in (OLD, NEW, FORGED):
-        assert secret not in shop.log
         assert secret.removeprefix("whsec_") not in shop.log
+
+
+async def send_what_is_not_proven(shop: Shop) -> None:
+    """Send notifications that a receiver rejects, and check its answers."""
+    body = message("ORD1")
+    assert 401 == await shop.send(body, FORGED)
+    for minutes in (-6, 6):
+        assert 401 == await shop.send(body, at=timedelta(minutes=minutes))
+    for fields in ({"webhook-signature": ""}, {"webhook-timestamp": "noon"}):
+        assert 401 == await shop.send(body, **fields)
+    assert 413 == await shop.send(b" " * 100_000 + body)
+    for wrong in (message("ORD'1"), message("ORD1\nforged"), b"orders"):
+        assert 400 == await shop.send(wrong)

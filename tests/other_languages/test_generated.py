@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from paymentsdk.sandbox import Sandbox
 
@@ -40,6 +42,14 @@ def run(folder: Path, *words: str) -> str:
 def beside_a_sandbox(folder: Path, *words: str) -> str:
     """Run a command by `paymentsdk sandbox exec`."""
     return run(folder, sys.executable, "-m", "paymentsdk", "sandbox", "exec", "--", *words)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_valid(folder: Path, name: str):
+    """By the validator of the standard's own community."""
+    document = json.loads(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+    assert [] == [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()]
 
 
 def test_typescript(folder: Path):

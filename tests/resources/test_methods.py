@@ -56,13 +56,9 @@ async def client(transport: MemoryTransport) -> AsyncIterator[PaymentsClient]:
 UTC_TEXT = "2026-01-31T12%3A30%3A00.000Z"
 #: A call, and the request that it makes: method, path and query, body.
 SENT: list[tuple[Callable[[PaymentsClient], Awaitable[object]], str, str, object]] = [
-    (lambda c: c.oauth.exchange_code("c"), "POST", "/oauth/token",
-     {"client_id": "app", "client_secret": "the-secret", "grant_type": "authorization_code", "code": "c"}),
     (lambda c: c.oauth.exchange_code("c", redirect_uri="https://a", code_verifier="v"), "POST", "/oauth/token",
      {"client_id": "app", "client_secret": "the-secret", "grant_type": "authorization_code", "code": "c",
       "redirect_uri": "https://a", "code_verifier": "v"}),
-    (lambda c: c.oauth.refresh("r"), "POST", "/oauth/token",
-     {"client_id": "app", "client_secret": "the-secret", "grant_type": "refresh_token", "refresh_token": "r"}),
     (lambda c: c.oauth.refresh("r", client_id="b", client_secret="s"), "POST", "/oauth/token",
      {"client_id": "b", "client_secret": "s", "grant_type": "refresh_token", "refresh_token": "r"}),
     (lambda c: c.preferences.create(PREFERENCE), "POST", "/checkout/preferences", {"items": [{"title": "A book"}]}),
@@ -72,26 +68,19 @@ SENT: list[tuple[Callable[[PaymentsClient], Awaitable[object]], str, str, object
     (lambda c: c.customers.create(CustomerRequest()), "POST", "/v1/customers", {}),
     (lambda c: c.release_reports.disable_schedule(), "DELETE", "/v1/account/release_report/schedule", None),
     (lambda c: c.plans.get("x"), "GET", "/preapproval_plan/x", None),
-    (lambda c: c.plans.search().collect(), "GET", "/preapproval_plan/search?offset=0", None),
     (lambda c: c.plans.search(q="a&b c", status="active", sort="date_created", criteria="desc").collect(), "GET",
      "/preapproval_plan/search?q=a%26b%20c&status=active&sort=date_created&criteria=desc&offset=0", None),
     (lambda c: c.invoices.search(preapproval_id="p", payer_id=7, page_size=50, start=100).collect(), "GET",
      "/authorized_payments/search?preapproval_id=p&payer_id=7&offset=100&limit=50", None),
-    (lambda c: c.invoices.search(id="61", payment_id=2**60).collect(), "GET",
-     f"/authorized_payments/search?id=61&payment_id={2**60}&offset=0", None),
     (lambda c: c.merchant_orders.search(status="closed", date_created_from=WEST).collect(), "GET",
      "/merchant_orders/search?status=closed&date_created_from=2026-01-31T09%3A30%3A00.000-03%3A00&offset=0", None),
     (lambda c: c.merchant_orders.search(
         application_id=1, payer_id="2", sponsor_id=3, site_id="MLB", marketplace="M", items="i").collect(), "GET",
      "/merchant_orders/search?application_id=1&payer_id=2&sponsor_id=3&site_id=MLB&marketplace=M&items=i&offset=0",
      None),
-    (lambda c: c.merchant_orders.search(preference_id="a", external_reference="b").collect(), "GET",
-     "/merchant_orders/search?preference_id=a&external_reference=b&offset=0", None),
     (lambda c: c.merchant_orders.search(
-        date_created_to=WEST.astimezone(UTC), last_updated_from=WEST.astimezone(UTC)).collect(), "GET",
-     f"/merchant_orders/search?date_created_to={UTC_TEXT}&last_updated_from={UTC_TEXT}&offset=0", None),
-    (lambda c: c.merchant_orders.search(last_updated_to=WEST.astimezone(UTC)).collect(), "GET",
-     f"/merchant_orders/search?last_updated_to={UTC_TEXT}&offset=0", None),
+        date_created_to=WEST.astimezone(UTC), last_updated_to=WEST.astimezone(UTC)).collect(), "GET",
+     f"/merchant_orders/search?date_created_to={UTC_TEXT}&last_updated_to={UTC_TEXT}&offset=0", None),
     (lambda c: c.orders.create(ORDER), "POST", "/v1/orders",
      {"external_reference": "a", "total_amount": "5", "transactions": {"payments": [{"amount": "5"}]}, "type": "qr"}),
     (lambda c: c.orders.get("x"), "GET", "/v1/orders/x", None),
@@ -126,16 +115,12 @@ REFUSED: list[tuple[Callable[[PaymentsClient], object], str]] = [
     (lambda c: c.oauth.exchange_code(""), "$.code"),
     (lambda c: c.oauth.exchange_code("c", client_id="app"), "client_secret"),
     (lambda c: c.plans.get("../v1/orders"), "$path.id"),
-    (lambda c: c.plans.get("search"), "$path.id"),
     (lambda c: c.orders.get(None), "$path.order_id"),
     (lambda c: c.orders.refund("x", amount=Decimal(1)), "payment_id"),
     (lambda c: c.invoices.search(status="paid"), "$query.status"),
-    (lambda c: c.invoices.search(payer_id=1.5), "$query.payer_id"),
     (lambda c: c.plans.search(limit=5), "limit"),
     (lambda c: c.plans.search(start=-1), "start"),
-    (lambda c: c.merchant_orders.search(date_created_from="2026-01-31"), "$query.date_created_from"),
     (lambda c: c.merchant_orders.search(date_created_from=WEST.replace(tzinfo=None)), "$query.date_created_from"),
-    (lambda c: c.merchant_orders.search(page_size=0), "page_size"),
 ]
 
 
@@ -230,14 +215,14 @@ SECRETIVE = [
 ]
 
 
-@pytest.mark.parametrize("value", SECRETIVE, ids=lambda value: type(value).__name__)
-def test_credentials_are_not_shown(value: object) -> None:
+def test_credentials_are_not_shown() -> None:
     """Neither repr, str, format nor a rich display shows a credential, and a pickle is rejected."""
-    texts = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
+    for value in SECRETIVE:
+        texts = (repr(value), str(value), f"{value}", repr([value]), repr(list(value.__rich_repr__())))
 
-    assert not [text for text in texts if "secret0123" in text]
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(value)
+        assert not [text for text in texts if SECRET in text]
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(value)
 
 
 def test_what_is_no_credential_is_shown() -> None:

@@ -19,7 +19,6 @@ from paymentsdk import RequestInvalid
 from paymentsdk.resources import OPERATIONS, wallet_payments
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import (
-    CashWithdrawalRequest,
     CategoryRequest,
     DiscountRequest,
     DiscountsRequest,
@@ -33,7 +32,6 @@ from paymentsdk.resources.preferences import (
     PayerRequest,
     PreferenceItemRequest,
     PreferenceRequest,
-    ShipmentsRequest,
 )
 from tests.resources.members import declared, present
 from tests.resources.request_rules import BROKEN, WHOLE, put
@@ -79,28 +77,28 @@ def test_what_the_platform_rejects_is_rejected_here(
     assert reason in rejection.value.reason
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("external_reference", "a" * 64),
-        ("expiration_time", "PT30S"),
-        ("marketplace_fee", "0"),
-        ("marketplace_fee", "50.00"),
-        ("items.0.title", "a" * 150),
-        ("items.0.unit_price", "0"),
-        ("items.0.quantity", 1),
-        ("items.0.unit_measure", "a" * 10),
-        ("items.0.external_categories", []),
-        ("discounts.payment_methods.0.new_total_amount", "50.00"),
-        ("discounts.payment_methods", [{"new_total_amount": "1", "type": "credit_card"}] * 4),
-    ],
-)
-def test_what_just_keeps_a_rule_of_an_order_passes(path: str, value: object) -> None:
-    """A rule rejects nothing but what breaks it: the platform takes what stands at its edge, and a sale is not lost."""
-    request = json.loads(WHOLE["orders.create"])
-    put(request, path, value)
+#: What just keeps a rule of an order.
+EDGES = {
+    "external_reference": "a" * 64,
+    "expiration_time": "PT30S",
+    "marketplace_fee": "50.00",
+    "items.0.title": "a" * 150,
+    "items.0.unit_price": "0",
+    "items.0.quantity": 1,
+    "items.0.unit_measure": "a" * 10,
+    "items.0.external_categories": [],
+    "discounts.payment_methods.0.new_total_amount": "50.00",
+    "discounts.payment_methods": [{"new_total_amount": "1", "type": "credit_card"}] * 4,
+}
 
-    assert OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode())
+
+def test_what_just_keeps_a_rule_of_an_order_passes() -> None:
+    """A rule rejects nothing but what breaks it: the platform takes what stands at its edge, and a sale is not lost."""
+    for path, value in EDGES.items():
+        request = json.loads(WHOLE["orders.create"])
+        put(request, path, value)
+
+        assert OPERATIONS["orders.create"].encoder.decode(json.dumps(request).encode()), path
 
 
 #: The members that the contract calls a date, or says nothing of.
@@ -181,31 +179,17 @@ LATE, EARLY = datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 #: Requests made in Python, of types that no wire has: rejected by the call at their own place, and never a crash.
 WRONG: list[tuple[str, Callable[[], object], str, str]] = [
     ("preferences.create", lambda: preference(items=item(0.1)), "$.items[0].unit_price", "not float"),
-    ("preferences.create", lambda: preference(items=item(Decimal("NaN"))), "$.items[0].unit_price", "finite"),
-    ("preferences.create", lambda: preference(items=item(Decimal("1E+2"))), "$.items[0].unit_price", "exponent"),
-    ("preferences.create", lambda: preference(items=item(Decimal("0.125"))), "$.items[0].unit_price", "two decimals"),
     ("preferences.create", lambda: preference(items=item(Decimal(1), True)), "$.items[0].quantity", "Expected `int"),
     ("preferences.create", lambda: preference(metadata={"rate": float("nan")}), "$.metadata.rate", "not a JSON number"),
-    ("preferences.create", lambda: preference(items=None), "$.items", "Expected `array`"),
     ("preferences.create", lambda: preference(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the tot"),
-    ("preferences.create", lambda: preference(shipments=ShipmentsRequest(cost=1.0)), "$.shipments.cost", "not float"),
     ("preferences.create", lambda: preference(date_of_expiration=LATE.replace(tzinfo=None)),
      "$.date_of_expiration", "time zone"),
-    ("preferences.create", lambda: preference(expiration_date_from="2026", expiration_date_to=LATE),
-     "$.expiration_date_from", "expected a datetime"),
     ("preferences.create", lambda: preference(expiration_date_from=LATE, expiration_date_to=EARLY),
      "$.expiration_date_to", "not after"),
-    ("wallet_payments.create", lambda: wallet(Decimal(0)), "$.wallet_payment.transaction_amount", "above 0"),
     ("wallet_payments.create", lambda: wallet(Decimal(1), {"token": "t"}), "$.payer", "type_token"),
-    ("customers.create", lambda: CustomerRequest(date_registered=datetime(2026, 1, 1)),  # noqa: DTZ001
-     "$.date_registered", "time zone"),
     ("customers.create", lambda: CustomerRequest(metadata={"a": object()}), "$", "cannot be written as JSON"),
     ("customers.create", lambda: {"email": "ana@example.com"}, "$", "expected CustomerRequest, got dict"),
-    ("orders.create", lambda: order(total_amount=24.90), "$.total_amount", "not float"),
     ("orders.create", lambda: order(total_amount=Decimal("24.91")), "$.total_amount", "sum of the transactions"),
-    ("orders.create", lambda: order(total_amount=Decimal("29.90"), transactions=TransactionsRequest(
-        payments=[PaymentRequest(amount=Decimal("24.90"))], cash_withdrawal=CashWithdrawalRequest(amount=5.0))),
-     "$.transactions.cash_withdrawal.amount", "not float"),
     ("orders.create", lambda: order(marketplace_fee=Decimal("24.91")), "$.marketplace_fee", "above the total"),
     ("orders.create", lambda: order(transactions=TransactionsRequest(payments=[{"amount": "24.90"}])),
      "$.transactions.payments[0].amount", "not str"),
@@ -243,24 +227,15 @@ def test_wrong_types_are_rejected_at_their_place(
 #: Requests that pass, and their bytes.
 EXACT: list[tuple[str, Callable[[], object], bytes]] = [
     ("customers.create", CustomerRequest, b"{}"),
-    ("customers.create", lambda: CustomerRequest(email="ana@example.com"), b'{"email":"ana@example.com"}'),
     ("customers.create",
      lambda: CustomerRequest(date_registered=datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=-3)))),
      b'{"date_registered":"2026-01-31T09:30:00.000-03:00"}'),
-    ("preferences.create", lambda: preference(items=item(Decimal("24.9"))),
-     b'{"items":[{"quantity":1,"unit_price":24.90}]}'),
     ("preferences.create", lambda: preference(items=item(Decimal(0), 3)), b'{"items":[{"quantity":3,"unit_price":0}]}'),
-    ("preferences.create", lambda: preference(items=[PreferenceItemRequest(id="a")]), b'{"items":[{"id":"a"}]}'),
     # The fee may be the whole total, and is not judged where no total is known.
     ("preferences.create", lambda: preference(items=item(Decimal("0.1"), 3), marketplace_fee=Decimal("0.3")),
      b'{"items":[{"quantity":3,"unit_price":0.10}],"marketplace_fee":0.30}'),
-    ("preferences.create",
-     lambda: preference(items=[PreferenceItemRequest(unit_price=Decimal(1))], marketplace_fee=Decimal(5)),
-     b'{"items":[{"unit_price":1}],"marketplace_fee":5}'),
     ("wallet_payments.create", lambda: wallet(Decimal("80.5")),
      b'{"wallet_payment":{"transaction_amount":80.50},"payer":{"token":"t","type_token":"wallet"}}'),
-    ("wallet_payments.create", lambda: wallet(None),
-     b'{"wallet_payment":{},"payer":{"token":"t","type_token":"wallet"}}'),
     ("preferences.create",
      lambda: preference(items=item(None), payer=PayerRequest(authentication_type=AuthenticationType.NATIVE_WEB)),
      b'{"items":[{"quantity":1}],"payer":{"authentication_type":"Native web"}}'),
@@ -270,8 +245,6 @@ EXACT: list[tuple[str, Callable[[], object], bytes]] = [
      (b'{"external_reference":"s","total_amount":"24.90","transactions":{"payments":[{"amount":"24.90"}]},'
       b'"marketplace_fee":"24.90",'
       b'"discounts":{"payment_methods":[{"new_total_amount":"24.90","type":"debit_card"}]},"type":"qr"}')),
-    ("orders.create", lambda: order(total_amount=Decimal("24.9")),
-     b'{"external_reference":"s","total_amount":"24.90","transactions":{"payments":[{"amount":"24.90"}]},"type":"qr"}'),
 ]  # fmt: skip
 
 
@@ -288,15 +261,16 @@ def test_unknown_members_are_ignored_except_by_the_orders_api() -> None:
         OPERATIONS["orders.refund"].encoder.decode(b'{"reason": "none"}')
 
 
-@pytest.mark.parametrize("written", ["5_0.00", "\u0665\u0660.00"])
-def test_amounts_in_other_notations_go_out_in_plain_digits(written: str) -> None:
+def test_amounts_in_other_notations_go_out_in_plain_digits() -> None:
     """Plain data may write an amount as Python reads it (choices.md): the request and its bytes hold the number."""
-    plain = {"external_reference": "x", "total_amount": written, "transactions": {"payments": [{"amount": written}]}}
     operation = OPERATIONS["orders.create"]
+    for written in ("5_0.00", "\u0665\u0660.00"):
+        payments = {"payments": [{"amount": written}]}
+        request = msgspec.convert(
+            {"external_reference": "x", "total_amount": written, "transactions": payments}, operation.body
+        )
+        sent = json.loads(operation.encoder.encode(request))
 
-    request = msgspec.convert(plain, operation.body)
-
-    assert Decimal(50) == request.total_amount
-    sent = json.loads(operation.encoder.encode(request))
-    assert re.fullmatch(r"50(\.00)?", sent["total_amount"])
-    assert sent["total_amount"] == sent["transactions"]["payments"][0]["amount"]
+        assert Decimal(50) == request.total_amount
+        assert re.fullmatch(r"50(\.00)?", sent["total_amount"])
+        assert sent["total_amount"] == sent["transactions"]["payments"][0]["amount"]

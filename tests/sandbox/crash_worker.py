@@ -95,10 +95,10 @@ def main(directory: Path, options: Collection[str]) -> None:
     platform.default_tenant()
     platform.close()
     results: dict[int, list[str]] = {}
-    at = 0
+    at = 1 - (step := 3 if "--every-third" in options else 1)
     finished = False
     while not finished:
-        at += 1
+        at += step
         path = directory / "killed.db"
         for file in directory.glob("killed.db*"):
             file.unlink()

@@ -38,9 +38,9 @@ def test_a_kill_at_any_statement_leaves_nothing_half_done(tmp_path):
 
 def test_without_transactions_a_kill_is_seen(tmp_path):
     """The negative control: statements that commit by themselves leave halves, and the check finds them."""
-    result = killed_at_every_moment(tmp_path, "--without-transactions")
+    result = killed_at_every_moment(tmp_path, "--without-transactions", "--every-third")
 
-    assert len(result["wrong"]) > 10
+    assert len(result["wrong"]) > 3
 
 
 def killed_under_load(path: Path, kills: int, *options: str) -> dict:
@@ -52,10 +52,10 @@ def killed_under_load(path: Path, kills: int, *options: str) -> dict:
 
 
 def test_kills_under_load_lose_nothing_that_was_acknowledged(tmp_path):
-    """60 kills amid 16 requests in flight, which share commits: responses were true, and keys took effect once."""
-    result = killed_under_load(tmp_path / "sandbox.db", 60)
+    """20 kills amid 16 requests in flight, which share commits: responses were true, and keys took effect once."""
+    result = killed_under_load(tmp_path / "sandbox.db", 20)
 
-    assert result["acknowledged"] > 600
+    assert result["acknowledged"] > 200
     assert ([], 0) == (result["lost"], result["doubled"])
 
 
@@ -112,7 +112,7 @@ async def test_a_kill_loop_delivers_what_was_committed(tmp_path, order, until, n
     async with Sandbox(db=str(path)) as sandbox:
         sandbox.webhooks.add(WebhookRequest(url=url, template="hint"))
         token = sandbox.access_token
-    for enough in (10, 20, 30, 40):
+    for enough in (10, 25):
         process, base_url = await serve(path)
         client = PaymentsClient(access_token=token, base_url=base_url, retry=RetryPolicy(attempts=1))
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from aiohttp import web
 from jsonschema import Draft202012Validator
-from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
@@ -80,9 +79,8 @@ def properties(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
             yield f"{name}.{member}", rule
 
 
-def test_it_is_valid_and_whole(described: dict[str, Any]):
-    """By the validator of the standard's own community; every request is in it, and every member has a text."""
-    assert [] == [error.message for error in OpenAPIV31SpecValidator(described).iter_errors()]
+def test_it_is_whole(described: dict[str, Any]):
+    """Every request is in it under a name of its own, and every member has a text."""
     paths = described["paths"].values()
     names = [operation["operationId"] for methods in paths for operation in methods.values()]
     assert len(names) == len(set(names))

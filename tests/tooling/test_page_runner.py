@@ -88,3 +88,14 @@ def test_a_broken_page_fails(read, case: str) -> None:
 
     assert result.parseoutcomes().get("failed", 0) >= 1
     result.stdout.fnmatch_lines([complaint])
+
+
+def test_the_transport_on_a_page_keeps_every_rule(pytester: pytest.Pytester) -> None:
+    """The suite that the page shows, whole: tests/docs runs a part of it."""
+    page = Path(__file__).parents[2].joinpath("docs/how-to/transport-over-httpx.md").read_text(encoding="utf-8")
+    pytester.makeini("[pytest]\nasyncio_mode = auto")
+    pytester.makepyfile(page.partition("```python\n")[2].partition("```")[0])
+
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-p", "no:paymentsdk")
+
+    assert result.parseoutcomes().keys() == {"passed"}
