@@ -19,9 +19,7 @@ import pytest
 
 from paymentsdk import OPERATIONS, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy, Timeout
 from paymentsdk.journal import RecordState, SQLiteJournal
-from paymentsdk.reconcile import Book, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
-from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 NOW = datetime(2026, 11, 22, 9, 30, 0, 125_000, UTC)
@@ -161,12 +159,6 @@ class Doors:
     def search(self, **search: object) -> Awaitable[object]:
         return self.client().merchant_orders.search(**search).collect()
 
-    def invoices(self, **search: object) -> Awaitable[object]:
-        return self.client().invoices.search(**search).collect()
-
-    def certified(self, moment: object) -> Awaitable[object]:
-        return self.search(certify=True, date_created_from=moment, date_created_to=moment)
-
     def create(self, *, expiration_time: str | None = None, **options: object) -> Awaitable[object]:
         return self.client().orders.create(self.order(expiration_time=expiration_time), **options)
 
@@ -179,21 +171,8 @@ class Doors:
             [record] = await client.journal.records(list(RecordState))
             self.platform.sent = [record.name, record.not_after]  # Its key is random.
 
-    def preference(self, price: object = Decimal(1), quantity: object = 1, **more: object) -> Awaitable[object]:
-        item = PreferenceItemRequest(title="t", quantity=quantity, unit_price=price)
-        return self.client().preferences.create(PreferenceRequest(items=[item], **more))
-
     def get(self, order_id: object = "table-7", **options: object) -> Awaitable[object]:
         return self.client(**options).call(OPERATIONS["orders.get"], order_id=order_id)
-
-    def account(self, name: object) -> Awaitable[object]:
-        return self.client(access_token=None, accounts={"table-7": TOKEN}).account(name).orders.get("table-7")
-
-    async def book(self, **row: object) -> None:
-        book = Book.rows([{"reference": "r", **row}])
-        created = NOW - DAY, NOW + DAY
-        report = await reconcile(book, self.client(), created=created, out=self.out / "book")
-        self.platform.sent.append([(difference.outcome, difference.reference) for difference in report.differences()])
 
     def declaration(self, length: object) -> None:
         self.platform.sent.append(replace(OPERATIONS["orders.create"], resend_window=length).resend_window)
@@ -201,24 +180,15 @@ class Doors:
 
 DOORS = {
     "date_created_from": (MOMENTS, lambda doors, value: doors.search(date_created_from=value)),
-    "certify": (MOMENTS, Doors.certified),
     "first_sent_at": (MOMENTS, lambda doors, value: doors.create(idempotency_key="k", first_sent_at=value)),
     "not_after=moment": (LATER, lambda doors, value: doors.once(not_after=value)),
-    "not_after": (LENGTHS, lambda doors, value: doors.once(not_after=value)),
     "resend_window": (LENGTHS, Doors.declaration),
     "amount": (AMOUNTS, lambda doors, value: doors.keyed(doors.order(amount=value))),
-    "unit_price": (AMOUNTS, Doors.preference),
     "timeout": (SECONDS, lambda doors, value: doors.get(timeout=Timeout(total=value, attempt=value))),
-    "retry": (SECONDS, lambda doors, value: doors.get(retry=RetryPolicy(base_delay=value, max_delay=value))),
     "page_size": (COUNTS, lambda doors, value: doors.search(page_size=value)),
-    "payment_id": (COUNTS, lambda doors, value: doors.invoices(payment_id=value)),
-    "quantity": (COUNTS, lambda doors, value: doors.preference(quantity=value)),
     "order_id": (WORDS, Doors.get),
-    "external_reference": (WORDS, lambda doors, value: doors.search(external_reference=value)),
     "reference": (WORDS, lambda doors, value: doors.keyed(doors.order(value))),
-    "idempotency_key": (WORDS, lambda doors, value: doors.create(idempotency_key=value)),
     "once": (WORDS, lambda doors, value: doors.once(once=value)),
-    "account": (WORDS, Doors.account),
 }
 
 

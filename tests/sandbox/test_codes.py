@@ -74,10 +74,10 @@ async def test_a_magic_value_produces_every_code_of_its_operation(plain, client,
     assert len(operation.errors) == len(rows)
 
 
-@pytest.mark.parametrize("text", ["refuse", "refuse-", "refuse-nothing", "xrefuse-generic", "refuse-cancel-generic"])
-async def test_other_values_are_not_magic(client, order, text):
+async def test_other_values_are_not_magic(client, order):
     """Only the codes of the operation itself; what is meant for a later operation does not stop this one."""
-    assert await client.orders.create(order(external_reference=text))
+    for text in ("refuse", "refuse-", "refuse-nothing", "xrefuse-generic", "refuse-cancel-generic"):
+        assert await client.orders.create(order(external_reference=text))
 
 
 async def test_the_control_api_shows_the_table(plain):

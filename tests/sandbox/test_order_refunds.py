@@ -47,21 +47,20 @@ async def test_a_full_refund_gives_everything_back(client, sandbox, order):
     assert None is response.total_amount
 
 
-@pytest.mark.parametrize("parts", [0, 2])
-async def test_a_refund_is_of_one_payment(client, plain, sandbox, order, parts):
+async def test_a_refund_is_of_one_payment(client, plain, sandbox, order):
     """A list of none or of several breaks a rule; the contract has the codes for that at creation alone."""
     new_order = await client.orders.create(order())
     sandbox.buyer.pay(new_order)
     part = {"id": payment(new_order).id, "amount": "10.00"}
+    for parts in ([], [part] * 2, [{**part, "id": "PAY" + "0" * 26}]):
+        response = await plain("POST", f"/v1/orders/{new_order.id}/refund", {"transactions": parts}, key="k")
 
-    response = await plain("POST", f"/v1/orders/{new_order.id}/refund", {"transactions": [part] * parts}, key="k")
-
-    assert (400, "property_value") == (response.status, response.code)
+        assert (400, "property_value") == (response.status, response.code)
+    assert "transactions[0].id" in response.json["errors"][0]["details"][0]
     assert "processed" == (await client.orders.get(new_order.id)).status
 
 
-@pytest.mark.parametrize("status", ["refunded", "processed"])
-@pytest.mark.parametrize("detail", ["partially_refunded", "accredited"])
+@pytest.mark.parametrize(("status", "detail"), [("refunded", "partially_refunded"), ("processed", "accredited")])
 @pytest.mark.control(
     "paymentsdk.sandbox._handlers.orders.refundable",
     lambda payment: payment.paid_amount,
@@ -152,18 +151,6 @@ async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
-async def test_a_refund_of_another_payment_is_rejected(client, sandbox, order):
-    """The payment must be the order's own."""
-    new_order = await client.orders.create(order())
-    sandbox.buyer.pay(new_order)
-
-    with pytest.raises(BadRequest) as refused:
-        await client.orders.refund(new_order.id, payment_id="PAY" + "0" * 26, amount=Decimal(1))
-
-    assert "property_value" == refused.value.code
-    assert "transactions[0].id" in refused.value.details[0].details[0]
-
-
 @pytest.mark.control("paymentsdk.sandbox._handlers.orders.refundable", lambda payment: payment.paid_amount)
 async def test_the_rest_of_a_half_refunded_order_goes_back_when_it_is_canceled(start, connect, order):
     """The cancellation gives back what the refund left, and is none itself: `refunded_amount` is of refunds alone."""
@@ -179,12 +166,11 @@ async def test_the_rest_of_a_half_refunded_order_goes_back_when_it_is_canceled(s
     assert ("reverted", Decimal("50.00")) == (sold.order_status, sold.refunded_amount)
 
 
-@pytest.mark.parametrize("state", ["created", "canceled", "expired"])
-async def test_only_a_paid_order_can_be_refunded(client, sandbox, order, state):
+async def test_only_a_paid_order_can_be_refunded(client, sandbox, order):
     """There is nothing to give back."""
-    new_order = await bring(client, sandbox, order, state)
+    for state in ("created", "canceled", "expired"):
+        new_order = await bring(client, sandbox, order, state)
+        with pytest.raises(Conflict) as refused:
+            await client.orders.refund(new_order.id)
 
-    with pytest.raises(Conflict) as refused:
-        await client.orders.refund(new_order.id)
-
-    assert "cannot_refund_order" == refused.value.code
+        assert "cannot_refund_order" == refused.value.code

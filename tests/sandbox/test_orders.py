@@ -44,13 +44,13 @@ async def test_moments_and_amounts_have_the_form_of_the_contract(plain, data):
     assert ("50", "50.10") == (new_order["total_amount"], with_cents["total_amount"])
 
 
-@pytest.mark.parametrize(("mode", "has_code"), [("static", False), ("dynamic", True), ("hybrid", True), (None, False)])
-async def test_the_mode_decides_whether_there_is_a_code(client, order, mode, has_code):
+async def test_the_mode_decides_whether_there_is_a_code(client, order):
     """`type_response.qr_data` is there for dynamic and hybrid, and static is the default."""
-    new_order = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": mode}}))
+    for mode in ("static", "dynamic", "hybrid", None):
+        new_order = await client.orders.create(order(config={"qr": {"external_pos_id": "POS001", "mode": mode}}))
 
-    assert has_code == (new_order.type_response is not None)
-    assert (mode or "static") == new_order.config.qr.mode
+        assert (mode in {"dynamic", "hybrid"}) == (new_order.type_response is not None)
+        assert (mode or "static") == new_order.config.qr.mode
 
 
 async def test_everything_that_was_sent_comes_back(client, connect, sandbox, order):
@@ -110,15 +110,17 @@ async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
     assert "processed" == sandbox.buyer.pay(new_order).status
 
 
-@pytest.mark.parametrize("installments", [0, 37])
-async def test_an_order_is_paid_in_as_many_installments_as_there_can_be(client, sandbox, order, installments):
-    """1 to 36; with another method they are not looked at."""
-    new_order = await client.orders.create(order())
+async def test_an_order_is_paid_in_as_many_installments_as_there_can_be(client, sandbox, order):
+    """1 to 36 with a credit card; any other method takes all at once."""
+    methods = {"credit_card": 36, "debit_card": 1, "prepaid_card": 1}
+    orders = {method: await client.orders.create(order()) for method in methods}
 
-    with pytest.raises(Rejected, match="installments must be 1 to 36"):
-        sandbox.buyer.pay(new_order, payment_method="credit_card", installments=installments)
-
-    assert 1 == payment(sandbox.buyer.pay(new_order, installments=installments)).payment_method.installments
+    for installments in (0, 37):
+        with pytest.raises(Rejected, match="installments must be 1 to 36"):
+            sandbox.buyer.pay(orders["credit_card"], payment_method="credit_card", installments=installments)
+    for method, installments in methods.items():
+        paid = sandbox.buyer.pay(orders[method], payment_method=method, installments=36)
+        assert (method, installments) == members(payment(paid).payment_method, "type installments")
 
 
 async def test_a_payment_in_review_is_decided_later(client, sandbox, order):
@@ -150,40 +152,28 @@ async def test_the_method_picks_its_discount(client, sandbox, order, method):
     assert (Decimal("50.00"), None) == (payment(full).paid_amount, payment(full).discounts)
 
 
-@pytest.mark.parametrize(("method", "installments"), [("credit_card", 36), ("debit_card", 1), ("prepaid_card", 1)])
-async def test_only_a_credit_card_is_paid_in_parts(plain, data, method, installments):
-    """Whatever number is asked for, wherever; any other method takes all at once."""
-    new_order = (await plain("POST", "/v1/orders", data(), key="k")).json
-    options = {"payment_method": method, "installments": 36}
-    assert 200 == (await plain("POST", f"/_sandbox/orders/{new_order['id']}/pay", options)).status
-
-    [payment] = (await plain("GET", f"/v1/orders/{new_order['id']}")).json["transactions"]["payments"]
-    assert (method, installments) == (payment["payment_method"]["type"], payment["payment_method"]["installments"])
-
-
-async def test_an_unpaid_order_can_be_canceled_once(client, order):
-    """Created -> canceled; the payment says that it was canceled through the API; a second time is rejected."""
+async def test_an_unpaid_order_can_be_canceled(client, order):
+    """Created -> canceled; the payment says that it was canceled through the API."""
     new_order = await client.orders.create(order())
 
     canceled = await client.orders.cancel(new_order.id)
-    with pytest.raises(Conflict) as refused:
-        await client.orders.cancel(new_order.id)
 
     assert ("canceled", "canceled") == (canceled.status, canceled.status_detail)
     assert ("canceled", "canceled_by_api") == (payment(canceled).status, payment(canceled).status_detail)
     assert canceled == await client.orders.get(new_order.id)
-    assert "order_already_canceled" == refused.value.code
 
 
-@pytest.mark.parametrize("state", ["processed", "refunded", "expired"])
-async def test_only_a_created_order_can_be_canceled(client, sandbox, order, state):
-    """By default, `created` is the only state that a cancellation starts from."""
+@pytest.mark.parametrize("state", ["processed", "refunded", "canceled", "expired"])
+async def test_only_a_created_order_can_be_canceled_or_paid(client, sandbox, order, state):
+    """By default; the buyer is told why not."""
     new_order = await bring(client, sandbox, order, state)
 
     with pytest.raises(Conflict) as refused:
         await client.orders.cancel(new_order.id)
+    with pytest.raises(Rejected, match=state):
+        sandbox.buyer.pay(new_order)
 
-    assert "cannot_cancel_order" == refused.value.code
+    assert ("order_already_canceled" if state == "canceled" else "cannot_cancel_order") == refused.value.code
     assert state == new_order.status == (await client.orders.get(new_order.id)).status
 
 
@@ -198,33 +188,24 @@ async def test_any_order_can_be_canceled_under_the_other_policy(start, connect, 
     assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
-@pytest.mark.parametrize("state", ["processed", "refunded", "canceled", "expired"])
-async def test_only_a_created_order_can_be_paid(client, sandbox, order, state):
-    """The buyer is told why not."""
-    new_order = await bring(client, sandbox, order, state)
-
-    with pytest.raises(Rejected, match=state):
-        sandbox.buyer.pay(new_order)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [(None, 900), ("PT30S", 30), ("PT2H", 7200), ("P1DT1S", 86401)])
-async def test_an_order_expires_at_its_moment(client, sandbox, order, text, seconds):
+async def test_an_order_expires_at_its_moment(client, sandbox, order):
     """15 minutes, or what was asked for; not a millisecond sooner."""
-    new_order = await client.orders.create(order(**({"expiration_time": text} if text else {})))
+    for text, seconds in ((None, 900), ("PT30S", 30), ("P1DT1S", 86401)):
+        new_order = await client.orders.create(order(**({"expiration_time": text} if text else {})))
 
-    sandbox.clock.advance(timedelta(seconds=seconds, milliseconds=-1))
-    before = await client.orders.get(new_order.id)
-    [happening] = sandbox.clock.advance(timedelta(milliseconds=1))
-    after = await client.orders.get(new_order.id)
+        sandbox.clock.advance(timedelta(seconds=seconds, milliseconds=-1))
+        before = await client.orders.get(new_order.id)
+        [happening] = sandbox.clock.advance(timedelta(milliseconds=1))
+        after = await client.orders.get(new_order.id)
 
-    assert ("created", text or "PT15M") == (before.status, before.expiration_time)
-    assert ("order.expired", new_order.id) == (happening.kind, happening.id)
-    assert ("expired", "expired") == (after.status, after.status_detail)
-    assert ("expired", "expired") == (payment(after).status, payment(after).status_detail)
-    assert after.last_updated_date == happening.at
+        assert ("created", text or "PT15M") == (before.status, before.expiration_time)
+        assert ("order.expired", new_order.id) == (happening.kind, happening.id)
+        assert ("expired", "expired") == (after.status, after.status_detail)
+        assert ("expired", "expired") == (payment(after).status, payment(after).status_detail)
+        assert after.last_updated_date == happening.at
 
 
-@pytest.mark.parametrize("milliseconds", [1, 3, 5, 8])
+@pytest.mark.parametrize("milliseconds", [1, 5])
 @pytest.mark.parametrize("action", ["cancel", "pay"])
 async def test_nothing_happens_to_an_order_after_its_moment(start, connect, order, action, milliseconds):
     """Also when the moment comes while the request is at work: the clock goes on each time somebody looks at it."""

@@ -31,17 +31,6 @@ async def test_an_order_appears_and_is_paid(tab, sandbox, shop) -> None:
     assert [] == tab.problems
 
 
-async def test_a_rejected_payment_is_told(tab, sandbox, shop) -> None:
-    """The order shows nothing of it, so the page says it."""
-    await shop.order()
-    await open_dashboard(tab, sandbox)
-
-    await tab.click("[data-act=rejected]")
-
-    await tab.until("document.querySelector('#news').textContent === 'ticket-1: the payment was rejected'")
-    assert 1 == await tab.run("document.querySelectorAll('.card').length")
-
-
 async def test_everything_can_be_done_by_keyboard(tab, sandbox, shop) -> None:
     """From the top of the page to the button and back to the orders; what has the focus can be seen to have it."""
     await shop.order()

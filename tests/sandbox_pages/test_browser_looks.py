@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
 from paymentsdk.sandbox import FaultRule
 from tests.sandbox_pages.browser_steps import open_dashboard, script
 
-#: What a computer and a phone show, by day and by night.
-SCREENS = {"wide": (1280, False), "wide-dark": (1280, True), "phone": (360, False), "phone-dark": (360, True)}
+#: What a computer shows by day, and a phone by night.
+SCREENS = {"wide": (1280, False), "phone-dark": (360, True)}
 
 #: Texts whose contrast with what is behind them is below what WCAG asks for at level AA.
 FAINT = script("faint.js")
@@ -21,6 +18,10 @@ FAINT = script("faint.js")
 SMALL = script("small.js")
 #: Times that are broken within, and amounts that stick out of their place.
 BROKEN_UP = script("broken_up.js")
+
+
+#: Roles that a screen reader announces by their name.
+NAMED = {"button", "checkbox", "combobox", "link", "main", "radio", "region", "spinbutton", "textbox", "complementary"}
 
 
 async def every_page(sandbox, shop) -> list[str]:
@@ -40,7 +41,10 @@ async def every_page(sandbox, shop) -> list[str]:
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS.values(), ids=SCREENS)
 async def test_every_page_fits_and_can_be_read(tab, sandbox, shop, width: int, dark: bool) -> None:
-    """On a computer and a phone, by day and by night: nothing sticks out, and the contrast is that of WCAG AA."""
+    """On a computer by day and a phone by night: nothing sticks out, and the contrast is that of WCAG AA.
+
+    Each control and each region is announced as what it is; there is one main part and one title of the page.
+    """
     await tab.look(width, 800, dark=dark)
     for path in await every_page(sandbox, shop):
         if path == "/_sandbox/":
@@ -50,53 +54,15 @@ async def test_every_page_fits_and_can_be_read(tab, sandbox, shop, width: int, d
         else:
             await tab.open(sandbox.base_url + path)
         assert width == await tab.run("document.documentElement.scrollWidth"), path
-        assert "" == await tab.run(BROKEN_UP), path
-        assert "" == await tab.run(FAINT), path
-        assert "" == await tab.run(SMALL), path
-
-
-#: The lines of the texts in some places, as they are seen.
-LINES = script("lines.js")
-
-
-async def lines_of(tab, places: str) -> list[str]:
-    """The lines of the texts in *places*, of which none is too long for the screen."""
-    assert await tab.run("document.documentElement.scrollWidth === screen.width")
-    return await tab.run(f"{LINES}({json.dumps(places)})")
-
-
-async def test_a_large_amount_is_not_torn(tab, sandbox, shop) -> None:
-    """On a phone it takes several lines, and each begins with three digits: nobody takes a part for the whole."""
-    items = [{"title": "A house", "unit_price": "123456789012.00", "quantity": 2, "unit_measure": "unit"}]
-    order = await shop.order("246913578024.00", items=items)
-    await tab.look(320, 800)
-    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
-
-    lines = await lines_of(tab, ".total, .lines .money, .lines small, form .main")
-
-    assert len(lines) > 5
-    assert [] == [line for line in lines if not re.match(r"Pay|ARS|2 |\d{3}\b", line)]
-
-
-#: Roles that a screen reader announces by their name.
-NAMED = {"button", "checkbox", "combobox", "link", "main", "radio", "region", "spinbutton", "textbox", "complementary"}
-
-
-async def test_everything_has_a_name(tab, sandbox, shop) -> None:
-    """Each control and each region is announced as what it is; there is one main part and one title of the page."""
-    for path in await every_page(sandbox, shop):
-        if path == "/_sandbox/":
-            await open_dashboard(tab, sandbox)
-            await tab.until("document.querySelectorAll('#policies label').length > 5")
-            await tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        else:
-            await tab.open(sandbox.base_url + path)
+        for problems in (BROKEN_UP, FAINT, SMALL):
+            assert "" == await tab.run(problems), path
+        if dark:
+            continue
         nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
         roles = [
             (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]
         ]
         assert [] == [role for role, name in roles if role in NAMED - {"main"} and not name.strip()], path
-        assert 1 == [role for role, _ in roles].count("main"), path
-        assert 1 == [role for role, _ in roles].count("banner"), path
+        assert (1, 1) == tuple([role for role, _ in roles].count(role) for role in ("main", "banner")), path
         assert 1 == await tab.run("document.querySelectorAll('h1').length"), path
         assert "en" == await tab.run("document.documentElement.lang")

@@ -37,46 +37,29 @@ async def test_a_browser_gets_a_page_and_a_program_the_state(visitor) -> None:
 
 
 async def test_every_file_is_served_as_what_it_is(visitor, static) -> None:
-    """With its type, which the browser may not guess, and the rules of the page."""
-    kind = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    """With its type, which the browser may not guess, and the rules of the page; and no other file is served."""
+    kinds = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
     for name in static:
         await visitor.get(f"/_sandbox/static/{name}")
         assert 200 == visitor.status, name
-        _check_headers(visitor, kind[name.rpartition(".")[2]])
-    assert {"css", "js", "svg"} == {name.rpartition(".")[2] for name in static}
+        assert f"{kinds[name.rpartition('.')[2]]}; charset=utf-8" == visitor.headers["Content-Type"]
+        rules = visitor.headers["Content-Security-Policy"]
+        assert "unsafe" not in rules
+        assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(rules.split("; "))
+        assert "no-store" == visitor.headers["Cache-Control"]
+    assert kinds.keys() == {name.rpartition(".")[2] for name in static}
+    for name in ("nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py"):
+        await visitor.get(f"/_sandbox/static/{name}")
+        assert 404 == visitor.status
 
 
-def _check_headers(visitor, kind: str) -> None:
-    assert f"{kind}; charset=utf-8" == visitor.headers["Content-Type"]
-    rules = visitor.headers["Content-Security-Policy"]
-    assert "unsafe" not in rules
-    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(rules.split("; "))
-    assert "no-store" == visitor.headers["Cache-Control"]
-
-
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Froutes.py", "%2e%2e%2fsale.py"])
-async def test_no_other_file_is_served(visitor, name: str) -> None:
-    """Not from beside the directory, nor from beyond."""
-    await visitor.get(f"/_sandbox/static/{name}")
-
-    assert 404 == visitor.status
-
-
-async def test_nothing_comes_from_elsewhere(page, static) -> None:
-    """No file names another host: the pages work without a network."""
+async def test_nothing_comes_from_elsewhere_or_runs_text(page, static) -> None:
+    """No file names another host: the pages work without a network. No script writes HTML, and none runs text."""
+    foreign = re.compile(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}")
+    running = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function")
     for name, text in {**static, "the page": page}.items():
-        assert [] == re.findall(
-            r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text.replace("http://www.w3.org/2000/svg", "")
-        ), name
-
-
-async def test_scripts_set_text_as_text(static) -> None:
-    """No script writes HTML, and none runs text."""
-    for name, text in static.items():
-        if name.endswith(".js"):
-            assert not re.search(
-                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text
-            ), name
+        assert [] == foreign.findall(text.replace("http://www.w3.org/2000/svg", "")), name
+        assert not (name.endswith(".js") and running.search(text)), name
 
 
 async def test_the_code_of_an_order_is_a_picture(shop, visitor) -> None:

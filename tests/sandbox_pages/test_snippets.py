@@ -84,21 +84,6 @@ async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> Non
     assert body == sent
 
 
-def items(count: int) -> list[dict[str, object]]:
-    """Return items of an order, of some 150 characters each."""
-    text = "x" * 90
-    return [{"title": f"{n} {text}", "unit_price": "1.00", "quantity": 1, "unit_measure": "u"} for n in range(count)]
-
-
-async def test_a_body_that_is_not_kept_whole_is_no_rejection(shop, sandbox, visitor) -> None:
-    """The line says so, and does nothing in a shell."""
-    await shop.order(items=items(160))
-    [line] = sandbox.feed.requests
-
-    text = await visitor.get(f"/_sandbox/requests/{line.request_id}/curl")
-    assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
-
-
 async def test_no_credential_is_in_them(sandbox, visitor) -> None:
     """The token comes from the environment, and what the log has masked stays masked."""
     grant = {"client_id": "1", "client_secret": "SECRET", "grant_type": "authorization_code", "code": "SECRET"}

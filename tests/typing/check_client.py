@@ -20,8 +20,6 @@ from paymentsdk import (
     Response,
     Result,
     ResumePoint,
-    RetryPolicy,
-    Timeout,
     Transport,
 )
 from paymentsdk.resources import orders
@@ -83,24 +81,12 @@ async def a_call_keeps_the_type_of_its_operation(client: PaymentsClient, order: 
     assert_type(OPERATIONS["orders.create"].name, str)
 
 
-def members_have_their_types(order: Order) -> None:
-    assert_type(order.id, str)
-    assert_type(order.total_amount, Decimal | None)
-
-
 def a_named_constant_does_for_its_text() -> None:
     QRConfigRequest(external_pos_id="TILL1", mode=QRMode.HYBRID)
     QRConfigRequest(external_pos_id="TILL1", mode="hybrid")
     QRConfigRequest(external_pos_id="TILL1", mode="paper")  # type: ignore[arg-type]
     PayerRequest(authentication_type=AuthenticationType.GMAIL)
     PayerRequest(authentication_type="Native web")
-
-
-async def options_make_the_same_client(client: PaymentsClient) -> None:
-    assert_type(client.with_options(timeout=Timeout(total=5.0), retry=RetryPolicy(attempts=1)), PaymentsClient)
-    assert_type(client.with_options(access_token="TEST-1", idempotency_key="a"), PaymentsClient)
-    async with PaymentsClient.from_env() as entered:
-        assert_type(entered, PaymentsClient)
 
 
 class Recorder:
@@ -145,14 +131,6 @@ async def what_is_wrong_is_rejected(client: PaymentsClient, order: OrderRequest,
     assert_type(await client.orders.get("ORD1"), Preference)  # type: ignore[assert-type]
 
 
-def names_of_the_package_are_known() -> None:
-    assert_type(paymentsdk.sandbox.Sandbox().ledger(), list[Entry])
-    assert_type(paymentsdk.testing.MemoryTransport().requests, list[Request])
-    assert_type(paymentsdk.resources.OPERATIONS["orders.create"].name, str)
-    paymentsdk.PaymentClient()  # type: ignore[attr-defined]
-    paymentsdk.resources.operations()  # type: ignore[attr-defined]
-
-
 def the_ledger_is_about_what_is_named(entry: Entry) -> None:
     assert_type(entry.kind, str)
     kinds: list[EntryKind] = ["order_created", "wallet_payment_rejected", "schedule_disabled"]
@@ -174,9 +152,3 @@ def errors_are_told_apart(error: paymentsdk.PaymentsError) -> None:
             assert_type(error.details, tuple[paymentsdk.ErrorDetail, ...])
         case _:
             assert_type(error.resume_point, ResumePoint | None)
-
-
-def a_resume_point_knows_both_of_its_numbers(error: paymentsdk.PaymentsError, page: Page[Order]) -> None:
-    for point in (error.resume_point, page.resume_point):
-        if point is not None:
-            assert_type(ResumePoint(point, point.total), ResumePoint)
