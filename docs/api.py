@@ -68,15 +68,11 @@ def pages() -> Iterator[tuple[str, str]]:
 def grouped(module: ModuleType) -> dict[str, list[str]]:
     """Return the names of a module, grouped by their page."""
     if module is not paymentsdk:
-        module_name = module.__name__.rpartition(".")[2]
-        names = sorted(
-            names_of(module), key=lambda name: (name.lower() != module_name, rank(getattr(module, name)), name)
-        )
+        names = sorted(names_of(module), key=lambda name: (rank(getattr(module, name)), name))
         return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in names_of(module):
-        value = getattr(module, name)
-        home = str(getattr(value, "__module__", "")).split(".")
+        home = f"{getattr(getattr(module, name), '__module__', '')}..".split(".")
         groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
     return {title: names for title, names in groups.items() if names}
 

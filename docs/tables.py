@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect as python
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import StructMeta
 
-from docs.describe import attributes, code, members, names_of, opening, table
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors, resources
+from docs.describe import attributes, code, members, opening, table
+from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.error_response import TERMINAL
 from paymentsdk._contract.rules import KEY_ALREADY_USED, TABLE, Failure, RetryClass, Verdict, says_in_progress
 from paymentsdk.errors import error_class
-from paymentsdk.resources.common import OpenEnum
 from paymentsdk.sandbox import FaultRule, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._faults import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
@@ -42,57 +39,9 @@ VERDICTS = {
 TRANSPORTS = {"_connections": "Connections", "_requests": "Requests and secrets", "_responses": "Responses"}
 
 
-# --- the contract -----------------------------------------------------------------------------------------------------
-
-
-def sections() -> str:
-    """List the operations by their section of the contract."""
-    in_order = sorted(OPERATIONS.values(), key=lambda operation: [int(part) for part in operation.section.split(".")])
-    rows = (
-        [o.section, f"[{code(o.name)}](operations.md{anchor(o)})", code(f"{o.method} {o.path}"), o.summary]
-        for o in in_order
-    )
-    return table(["Section", "Operation", "Request", ""], rows)
-
-
 def anchor(operation: Operation[object, object]) -> str:
     """Return the anchor of an operation on the page of operations."""
     return f"#{operation.name.replace('.', '')}"
-
-
-def amounts() -> str:
-    """List the amounts in request bodies."""
-    rows = (
-        [name, member, kind.removeprefix("amount").strip() or "0 or more", meaning]
-        for name, member, kind, meaning in body_members()
-        if kind.startswith("amount")
-    )
-    return table(["Operation", "Field", "Limit", ""], rows)
-
-
-def bounds() -> str:
-    """List the other members of request bodies that have a length, a range or a pattern."""
-    rows = ([name, member, kind] for name, member, kind, _ in body_members() if "," in kind and kind[0] != "`")
-    return table(["Operation", "Field", "Limit"], rows)
-
-
-def body_members() -> Iterator[tuple[str, str, str, str]]:
-    """Yield operation, member, type and meaning of each member of a request body."""
-    for name, operation in OPERATIONS.items():
-        for member, kind, _, meaning in members(operation.body) if operation.body else ():
-            yield code(name), member, kind, meaning
-
-
-def values() -> str:
-    """List the enums of all resources."""
-    names = [info.name for info in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}.")]
-    modules = map(importlib.import_module, names)
-    classes = (getattr(module, name) for module in modules for name in names_of(module))
-    enums = (cls for cls in classes if python.isclass(cls) and issubclass(cls, OpenEnum) and len(cls))
-    rows = (
-        [code(cls.__name__), opening(cls.__doc__), ", ".join(code(member.value) for member in cls)] for cls in enums
-    )
-    return table(["Type", "Meaning", "Values"], rows)
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -101,10 +50,10 @@ def values() -> str:
 def operations() -> str:
     """List all operations, then describe each."""
     rows = (
-        [f"[{code(o.name)}]({anchor(o)})", code(f"{o.method} {o.path}"), o.summary, o.retry.value]
+        [o.section, f"[{code(o.name)}]({anchor(o)})", code(f"{o.method} {o.path}"), o.summary, o.retry.value]
         for o in OPERATIONS.values()
     )
-    parts = [table(["Operation", "Request", "", "Retried as"], rows)]
+    parts = [table(["Section", "Operation", "Request", "", "Retried as"], rows)]
     for operation in OPERATIONS.values():
         parts += [f"## {operation.name}", described(operation), *fields_of(operation)]
     return "\n\n".join(parts)
@@ -295,7 +244,7 @@ def transports() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        *(sections, amounts, bounds, values, operations, responses, exceptions, codes, retries),
+        *(operations, responses, exceptions, codes, retries),
         *(control_requests, control_bodies, policies, fault_rule, effects, rejections, transports),
     )
 }

@@ -7,8 +7,8 @@ After an intended change with a line in CHANGELOG.md::
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -148,48 +148,6 @@ def snapshot() -> str:
     )
 
 
-def signatures(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield *value*, and for a class of this package also its public members."""
-    if inspect.isclass(value) and value.__module__.startswith("paymentsdk"):
-        yield name, value
-        for member, attribute in vars(value).items():
-            function = (
-                getattr(attribute, "__func__", None)
-                or getattr(attribute, "fget", None)
-                or getattr(attribute, "func", attribute)
-            )
-            if inspect.isfunction(function) and (not member.startswith("_") or member in {"__init__", "__call__"}):
-                yield f"{name}.{member}", function
-    elif inspect.isfunction(value):
-        yield name, value
-
-
-def mentions_any(hint: object, visited: set[int]) -> bool:
-    """Return whether ``Any`` is *hint* or a part of it."""
-    if hint is typing.Any:
-        return True
-    if id(hint) in visited:
-        return False
-    visited.add(id(hint))
-    hints = hint if isinstance(hint, list | tuple) else typing.get_args(hint)
-    return any(mentions_any(part, visited) for part in hints)
-
-
-def untyped(signature: object) -> list[str]:
-    """Return the annotated names of *signature* whose type is ``Any``, in whole or in part."""
-    hints = inspect.get_annotations(signature)
-    module = importlib.import_module(signature.__module__)
-    names = []
-    for name, annotation in hints.items():
-        try:
-            hint = eval(annotation, vars(module)) if isinstance(annotation, str) else annotation
-        except NameError:  # Only type checkers import it, so its text is used.
-            hint = typing.Any if "Any" in annotation.replace("[", " ").replace("]", " ").split() else None
-        if mentions_any(hint, set()):
-            names.append(name)
-    return names
-
-
 def test_public_names_match_the_snapshot() -> None:
     """No public name, argument, member or default appears, changes or vanishes unintentionally."""
     expected = SNAPSHOT.read_text(encoding="utf-8").splitlines()
@@ -220,15 +178,9 @@ def test_every_public_name_resolves() -> None:
 
 def test_no_public_signature_says_any() -> None:
     """Every public parameter, result and attribute has a type without ``Any``."""
-    untyped_names = {
-        f"{module.__name__}.{place}: {name}"
-        for module in public_modules()
-        for public in names_of(module)
-        for place, signature in signatures(public, getattr(module, public))
-        for name in untyped(signature)
-    }
+    lines = re.sub(r"'[^'\n]*'", "", snapshot()).splitlines()  # Without texts.
 
-    assert set() == untyped_names
+    assert [] == [line for line in lines if re.search(r"\bAny\b", line)]
 
 
 def test_members_of_requests_and_responses_have_no_place() -> None:

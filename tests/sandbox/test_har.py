@@ -9,32 +9,8 @@ import pytest
 
 from paymentsdk.sandbox import FaultRule
 
-#: The members that HAR 1.2 requires, and their types; a list has the members of its entries.
-PAIRS = [{"name": str, "value": str}]
-NUMBER = (int, float)
-REQUEST = {
-    "method": str, "url": str, "httpVersion": str, "cookies": PAIRS, "headers": PAIRS, "queryString": PAIRS,
-    "headersSize": int, "bodySize": int,
-}  # fmt: skip
-RESPONSE = {
-    "status": int, "statusText": str, "httpVersion": str, "cookies": PAIRS, "headers": PAIRS, "redirectURL": str,
-    "content": {"size": int, "mimeType": str}, "headersSize": int, "bodySize": int,
-}  # fmt: skip
-ENTRY = {
-    "startedDateTime": str, "time": NUMBER, "request": REQUEST, "response": RESPONSE, "cache": {},
-    "timings": {"send": NUMBER, "wait": NUMBER, "receive": NUMBER},
-}  # fmt: skip
-REQUIRED = {"log": {"version": str, "creator": {"name": str, "version": str}, "entries": [ENTRY]}}
-
-
-def missing(required: object, value: object, place: str = "har") -> list[str]:
-    """Return the places where *value* lacks what is *required*, or has it with another type."""
-    if isinstance(required, dict) and isinstance(value, dict):
-        problems = (missing(form, value.get(name), f"{place}.{name}") for name, form in required.items())
-        return [line for lines in problems for line in lines]
-    if isinstance(required, list) and isinstance(value, list):
-        return [line for entry in value for line in missing(required[0], entry, f"{place}[]")]
-    return [] if not isinstance(required, dict | list) and isinstance(value, required) else [place]
+#: The members that HAR 1.2 requires of requests and of responses.
+HTTP = ("httpVersion", "cookies", "headers", "headersSize", "bodySize")
 
 
 async def test_the_archive_has_all_required_members_and_no_credential(plain, sandbox, data):
@@ -56,7 +32,13 @@ async def test_the_archive_has_all_required_members_and_no_credential(plain, san
     response = await plain("GET", "/_sandbox/requests.har")
     archive = response.json["log"]
 
-    assert [] == missing(REQUIRED, response.json)
+    for entry in archive["entries"]:
+        assert entry.keys() > {"startedDateTime", "time", "cache", "timings"}
+        for part, names in (
+            ("request", "method url queryString"),
+            ("response", "status statusText redirectURL content"),
+        ):
+            assert entry[part].keys() >= {*names.split(), *HTTP}
     assert "1.2" == archive["version"]
     assert [201, 400, 200, 200, 0, 404] == [entry["response"]["status"] for entry in archive["entries"]]
     first, _, _, search, dropped, _ = archive["entries"]

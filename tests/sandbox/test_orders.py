@@ -211,7 +211,7 @@ async def test_nothing_happens_to_an_order_after_its_moment(start, connect, orde
     """Also when the moment comes while the request is at work: the clock goes on each time somebody looks at it."""
     sandbox = await start()
     machine = count(1_800_000_000_000)
-    sandbox.clock._wall = lambda: next(machine) / 1000
+    sandbox.clock._wall = lambda: next(machine) * 1_000_000
     async with connect(sandbox) as client:
         new_order = await client.orders.create(order(expiration_time="PT30S"))
         machine = count(int(new_order.created_date.timestamp() * 1000) + 30_000 - milliseconds)
