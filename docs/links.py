@@ -1,7 +1,7 @@
-"""A Markdown extension that links names in backticks, and sections of the contract, to their pages.
+"""A Markdown extension that links names in backticks to their pages.
 
-`RetryPolicy` in a page or a docstring becomes a link to the page of the public name; `orders.create` and (4.10) lead to
-the operation. It changes the headings of the API, so that the search of the site finds the guides first.
+`RetryPolicy` in a page or a docstring becomes a link to the page of the public name; `orders.create` leads to the
+operation. It changes the headings of the API, so that the search of the site finds the guides first.
 """
 
 from __future__ import annotations
@@ -53,20 +53,6 @@ class Names(InlineProcessor):
         return link, m.start(0), m.end(0)
 
 
-class Sections(InlineProcessor):
-    """Links `(4.10)`, and `(4.10 to 4.13)`, to the operations of these sections."""
-
-    def __init__(self, md: Markdown) -> None:
-        super().__init__(r"(?<=[(, ])4\.\d+(?=\)| to 4|, 4)", md)
-        self._operations = {operation.section: name.replace(".", "") for name, operation in OPERATIONS.items()}
-
-    def handleMatch(self, m: Match[str], data: str) -> tuple[Element, int, int]:
-        """Return the link."""
-        link = Element("autoref", {"identifier": self._operations.get(m[0], m[0]), "optional": ""})
-        link.text = AtomicString(m[0])
-        return link, m.start(0), m.end(0)
-
-
 class Colons(Preprocessor):
     """Replaces the `::` before code in a docstring: Markdown recognizes code by the indentation."""
 
@@ -101,7 +87,6 @@ class Links(Extension):
         """Register the processors: colons after fenced code (25), names before inline code (190), headings last."""
         md.preprocessors.register(Colons(md), "colons", 5)
         md.inlinePatterns.register(Names(md), "public-names", 195)
-        md.inlinePatterns.register(Sections(md), "sections", 50)
         md.postprocessors.register(Headings(md), "headings", 0)
 
 

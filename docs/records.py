@@ -6,7 +6,7 @@ from msgspec import structs
 
 from docs.describe import code, table
 from paymentsdk.journal import Record, RecordState, begin_record
-from paymentsdk.journal._record import HELD, OPEN, WITHOUT_TRACE, may_replace
+from paymentsdk.journal._record import HELD, OPEN, WITHOUT_TRACE
 
 #: States in which the platform has forgotten the write, so that recovery could repeat a write that the caller gave up.
 HEARD = WITHOUT_TRACE | {RecordState.REFUSED}
@@ -30,17 +30,6 @@ def actions(row: Record | None) -> list[str]:
     return [begin_record(row, new, now=NOW, lease=60.0)[0].value for new in called]
 
 
-def who(before: RecordState, after: RecordState) -> str:
-    """Return who may replace a state. The empty text means everyone, or that the change is not allowed."""
-    held, free = (found(before, lease_until=lease) for lease in (LEASED, 0.0))
-    if may_replace(held, after, owner="other", now=NOW):
-        return "" if after is RecordState.DONE else "a caller with the same bytes"
-    if may_replace(free, after, owner="other", now=NOW):
-        is_closed = after is RecordState.ABANDONED
-        return "a person, if it has no living owner" if is_closed else "a process that finds it without a living owner"
-    return "its owner" if may_replace(held, after, owner="owner", now=NOW) else ""
-
-
 def record_states() -> str:
     """List the states."""
     rows = ([code(state.value), yes(state in OPEN), yes(state in HEARD)] for state in RecordState)
@@ -57,16 +46,9 @@ def record_actions() -> str:
     return table(["State of the record", "Same bytes", "Other bytes", "Same bytes, no key"], rows)
 
 
-def record_changes() -> str:
-    """List which state replaces which, and by whom."""
-    pairs = ((before, after) for before in RecordState for after in RecordState if who(before, after))
-    rows = ([code(before.value), code(after.value), who(before, after)] for before, after in pairs)
-    return table(["State", "Replaced by", "By whom"], rows)
-
-
 def yes(value: object) -> str:
     """Return the cell for a condition."""
     return "yes" if value else ""
 
 
-BLOCKS = {"record-states": record_states, "record-actions": record_actions, "record-changes": record_changes}
+BLOCKS = {"record-states": record_states, "record-actions": record_actions}

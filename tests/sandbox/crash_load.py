@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from paymentsdk.resources import orders
-from paymentsdk.sandbox import Platform, Sandbox
+from paymentsdk.sandbox import Platform, Sandbox, WebhookRequest
 from paymentsdk.sandbox._records import ORDERS
 
 IN_FLIGHT = 16
@@ -107,6 +107,9 @@ def load(server: tuple[int, int, str], waiting: list[str], acknowledged: dict[st
 def main(path: Path, kills: int, options: Collection[str]) -> None:
     """Print one line of JSON: how many were acknowledged, and which of them are lost or doubled."""
     chance, acknowledged, waiting, number = random.Random(1), {}, [], 0
+    with closing(Platform(db=str(path))) as platform:
+        platform.default_tenant()
+        platform.webhooks.add(WebhookRequest(url="http://127.0.0.1:9/"))  # Nobody listens there.
     for _ in range(kills):
         enough = chance.randint(1, 3 * IN_FLIGHT)
         while len(waiting) < enough + IN_FLIGHT:
@@ -117,8 +120,10 @@ def main(path: Path, kills: int, options: Collection[str]) -> None:
         entries = platform.ledger()
         effects = {entry.idempotency_key: entry.id for entry in entries}
         stored = {record.order.id for record in platform.store.find(ORDERS, None)}
+        notified = {delivery.resource for delivery in platform.webhooks.deliveries(limit=-1)}
     lost = [key for key, order in acknowledged.items() if effects.get(key) != order or order not in stored]
     result = {"acknowledged": len(acknowledged), "lost": lost, "doubled": len(entries) - len(effects)}
+    result["notified otherwise"] = sorted(notified ^ stored)
     sys.stdout.write(json.dumps(result))
 
 

@@ -358,6 +358,23 @@ async def test_retries_wait_as_a_policy_says(shop):
     assert signed == [standard_signature(received) for received in shop.receiver.requests]
 
 
+async def test_what_waits_is_sent_after_a_restart(start, connect, order, receiver, until, tmp_path):
+    """By the sandbox that uses the file next."""
+    for status in (500, 204):
+        receiver.responses = [web.Response(status=status)]
+        sandbox = await start(db=str(tmp_path / "shop.db"), frozen=True, policies={"notification_retries": "PT10S"})
+        if status == 500:
+            sandbox.webhooks.add(WebhookRequest(url=receiver.url))
+            async with connect(sandbox) as client:
+                await client.orders.create(order())
+        else:
+            sandbox.clock.advance("PT10S")
+        await until(lambda status=status: len(receiver.requests) == 1 + (status == 204))
+        await sandbox.stop()
+
+    assert ["orders.created"] * 2 == receiver.types
+
+
 async def test_a_receiver_can_ask_for_a_longer_pause(shop):
     """Retry-After counts where it is longer than the wait, and a day at most."""
     shop.webhook()

@@ -10,21 +10,12 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT202012
 
+from paymentsdk import OPERATIONS
 from paymentsdk.sandbox import Sandbox, WebhookRequest
+from tests.sandbox_openapi.test_document import check
 
-NAME = "urn:control"
-ORDER = {
-    "type": "qr",
-    "external_reference": "A-1",
-    "total_amount": "10.00",
-    "config": {"qr": {"external_pos_id": "POS001", "mode": "dynamic"}},
-    "transactions": {"payments": [{"amount": "10.00"}]},
-}
-PREFERENCE = {"items": [{"title": "Lamp", "quantity": 1, "unit_price": 5.0}]}
+ORDER, PREFERENCE = OPERATIONS["orders.create"].example, OPERATIONS["preferences.create"].example
 
 
 class Http:
@@ -60,16 +51,6 @@ async def http() -> AsyncIterator[Http]:
 async def described(http: Http) -> dict[str, Any]:
     """The document as a program reads it."""
     return await http("GET", "/_sandbox/openapi.json")
-
-
-def check(described: dict[str, Any], schema: object, value: object) -> list[str]:
-    """What is wrong with *value* by *schema*; formats count."""
-    registry = Registry().with_resource(NAME, Resource(described, DRAFT202012))
-    text = msgspec.json.encode(schema).decode().replace('"#/components', f'"{NAME}#/components')
-    validator = Draft202012Validator(
-        msgspec.json.decode(text), registry=registry, format_checker=Draft202012Validator.FORMAT_CHECKER
-    )
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 
 def properties(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

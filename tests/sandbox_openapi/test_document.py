@@ -35,14 +35,13 @@ def described() -> dict[str, object]:
     return document()
 
 
-def check(described: dict[str, object], schema: str, value: object) -> list[str]:
-    """What is wrong with *value* by the schema of this name; formats count."""
+def check(described: dict[str, object], schema: object, value: object) -> list[str]:
+    """What is wrong with *value* by *schema*, or by the schema of this name; formats count."""
+    rule = schema if isinstance(schema, dict) else {"$ref": f"#/components/schemas/{schema}"}
+    text = msgspec.json.encode(rule).decode().replace('"#/components', f'"{NAME}#/components')
     registry = Registry().with_resource(NAME, Resource(described, DRAFT202012))
-    validator = Draft202012Validator(
-        {"$ref": f"{NAME}#/components/schemas/{schema}"},
-        registry=registry,
-        format_checker=Draft202012Validator.FORMAT_CHECKER,
-    )
+    options = {"registry": registry, "format_checker": Draft202012Validator.FORMAT_CHECKER}
+    validator = Draft202012Validator(msgspec.json.decode(text), **options)
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 

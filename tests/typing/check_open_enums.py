@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import assert_never, assert_type
 
-from paymentsdk.resources.common import Open, OpenEnum, ResponseStruct
 from paymentsdk.resources.invoices import Invoice, InvoiceStatus
 from paymentsdk.resources.orders import Order, OrderStatus
 
@@ -56,21 +55,3 @@ def a_value_is_compared_as_before(order: Order, invoice: Invoice) -> bool:
     assert_type(order.status, OrderStatus | str | None)
     assert_type(invoice.status, InvoiceStatus | str | None)
     return order.status in {OrderStatus.CREATED, "action_required"} and invoice.status == "processed"
-
-
-class Colour(OpenEnum):
-    RED = "red"
-
-
-class Car(ResponseStruct):
-    colour: Open[Colour] | None = None
-
-
-def an_enum_of_ones_own(car: Car) -> int:
-    match car.colour:
-        case Colour.RED:
-            return 1
-        case None:
-            return 2
-        case unknown:
-            return assert_never(unknown)  # type: ignore[arg-type]
