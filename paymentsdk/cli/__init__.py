@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from paymentsdk._version import __version__
-from paymentsdk.cli._output import escape_unencodable, flush, say
+from paymentsdk.cli._output import escape_unencodable, flush, say, sentence
 from paymentsdk.cli._parsing import DONE, FAILED, INTERRUPTED, MISUSED, UNREAD, Parser, add_parser
 from paymentsdk.errors import PaymentsError
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # The reader of stdout has gone.
         return code or UNREAD
     except (PaymentsError, OSError, ValueError) as error:
-        say(f"{parser.prog}: {error}")
+        say(f"{parser.prog}: {sentence(error)}")
         return code or FAILED
     return code
 

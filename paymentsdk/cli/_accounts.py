@@ -14,7 +14,7 @@ import signal
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from paymentsdk._database import close_shared
 from paymentsdk._postgres import is_dsn
 from paymentsdk._validate import check_path
 from paymentsdk.cli._output import Output, print_output
-from paymentsdk.cli._parsing import account_name, file, suggestion
+from paymentsdk.cli._parsing import Commands, account_name, add_parser, file, suggestion
 from paymentsdk.errors import RequestInvalid
 
 #: The variable that names the token store; its value may have the password of a database.
@@ -205,17 +205,44 @@ def _read(path: str) -> dict[str, object]:
     return entries
 
 
-def run(command: Callable[[], Awaitable[Output]], *, as_json: bool) -> int:
-    """Run *command*, close the databases, print the result, and return the exit code."""
+# --- commands on a store ------------------------------------------------------------------------------------------
+
+
+def add_command(
+    commands: Commands, name: str, command: Callable[..., Awaitable[Output]], summary: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """Add a *command* on a store. The option `opened` returns the context of the store with the options."""
+    parser = add_parser(commands, name, summary, _run, epilog=epilog)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the command in *options* on its store, close the databases, print the result, and return the exit code."""
+    opened: AbstractAsyncContextManager[object] = options.opened(options)
 
     async def run_and_close() -> Output:
         end_at_sigterm()
         try:
-            return await command()
+            async with opened as store:
+                output: Output = await options.command(store, options)
+                return output
         finally:
             await close_shared()
 
-    return print_output(asyncio.run(run_and_close()), as_json=as_json)
+    return print_output(asyncio.run(run_and_close()), as_json=options.json)
+
+
+def existing(option: str, place: str, variable: str, noun: str) -> str:
+    """Return *place*: the address of a database, or a file with data.
+
+    Raises:
+        FileNotFoundError: The file is missing or empty. A new file would look as if nothing was open.
+    """
+    if not is_dsn(place) and not ((path := check_path(option, place)).is_file() and path.stat().st_size):
+        raise FileNotFoundError(f"there is no {noun} {place!r}; name it with {option} or {variable}")
+    return place
 
 
 def end_at_sigterm() -> None:

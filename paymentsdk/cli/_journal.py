@@ -10,17 +10,15 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from paymentsdk._postgres import is_dsn
-from paymentsdk._validate import check_path
-from paymentsdk.cli._accounts import add_sources, run, sellers_of
+from paymentsdk.cli._accounts import add_command, add_sources, existing, sellers_of
 from paymentsdk.cli._output import Output, Row, counted, fields_of, say, table_of
-from paymentsdk.cli._parsing import Commands, add_parser, count, file
-from paymentsdk.errors import JournalUnavailable, RequestInvalid
+from paymentsdk.cli._parsing import count, file
+from paymentsdk.errors import RequestInvalid
 
 if TYPE_CHECKING:
     from paymentsdk.journal import Journal, PostgresJournal, Record, RecoverySummary, SQLiteJournal
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 _DEFAULT_FILE = "payments.db"
 #: The variable that names the journal. All users of a machine can see arguments, so a password belongs here.
 VARIABLE = "PAYMENTSDK_JOURNAL"
+_WHERE = f"the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); put a postgresql:// address into {VARIABLE}"
 _RECOVER = "The exit code is 0 if all records are closed, and 1 if some are still open."
 #: The members of a record that are printed. Moments are in platform time, except in the journal's time `lease_until`
 #: and `updated`.
@@ -36,65 +35,39 @@ _SHOWN = (
     "recoverable", "owner", "lease_until", "updated",
 )  # fmt: skip
 _MOMENTS = ("begun", "not_after", "lease_until", "updated")
-#: Runs a command on the journal with the options.
-_Command = Callable[["Journal", argparse.Namespace], Awaitable[Output]]
 
 
 def add_arguments(journal: argparse.ArgumentParser) -> None:
     """Add the commands of `journal`."""
+    journal.set_defaults(opened=_opened)
     within = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listed = _add(within, "list", _list, "list the open records")
+    listed = add_command(within, "list", _list, "list the open records")
     listed.add_argument("--all", action="store_true", help="list closed records, too")
     listed.add_argument("--limit", type=count, default=1000, metavar="N", help="list at most N records (default: 1000)")
-    show = _add(within, "show", _show, "show the details of a record")
+    show = add_command(within, "show", _show, "show the details of a record")
     show.add_argument("record", metavar="NAME|KEY", help="the name of the write, or its idempotency key")
     about = "finish the open records of all sellers with credentials"
-    add_sources(_add(within, "recover", _recover, about, epilog=_RECOVER))
-    abandoned = _add(within, "abandon", _abandon, "close an open record whose outcome stays unknown")
+    add_sources(add_command(within, "recover", _recover, about, epilog=_RECOVER))
+    abandoned = add_command(within, "abandon", _abandon, "close an open record whose outcome stays unknown")
     abandoned.add_argument("key", metavar="KEY", help="the idempotency key, which `show` prints")
+    for parser in within.choices.values():
+        parser.add_argument("--file", type=file, metavar="FILE", help=_WHERE)
 
 
-def _add(
-    commands: Commands, name: str, command: _Command, summary: str, epilog: str | None = None
-) -> argparse.ArgumentParser:
-    parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    file_help = f"the journal (default: {VARIABLE}, or {_DEFAULT_FILE}); put a postgresql:// address into {VARIABLE}"
-    parser.add_argument("--file", type=file, metavar="FILE", help=file_help)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(command=command)
-    return parser
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Run the command in *options*, print its result, and return the exit code."""
-    command: _Command = options.command
-    place = options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE
-
-    async def run_command() -> Output:
-        try:
-            async with aclosing(journal_at(place, "--file")) as journal:
-                return await command(journal, options)
-        except JournalUnavailable as error:
-            # The error's own text tells programs to call again.
-            raise OSError(f"the journal is not available: {error.reason}") from None
-
-    return run(run_command, as_json=options.json)
+def _opened(options: argparse.Namespace) -> AbstractAsyncContextManager[Journal]:
+    return aclosing(journal_at(options.file or os.environ.get(VARIABLE) or _DEFAULT_FILE, "--file"))
 
 
 def journal_at(place: str, option: str) -> PostgresJournal | SQLiteJournal:
     """Return the journal at *place*, a file or an address that the user may name by *option*.
 
     Raises:
-        FileNotFoundError: The file is missing or empty. A new journal would look as if all writes were settled.
+        FileNotFoundError: The file is missing or empty.
     """
     from paymentsdk.journal import PostgresJournal, SQLiteJournal
 
-    if is_dsn(place):
-        return PostgresJournal(place)
-    path = check_path(option, place)
-    if not path.is_file() or not path.stat().st_size:
-        raise FileNotFoundError(f"there is no journal {place}; name it with {option} or {VARIABLE}")
-    return SQLiteJournal(place)
+    place = existing(option, place, VARIABLE, "journal")
+    return PostgresJournal(place) if is_dsn(place) else SQLiteJournal(place)
 
 
 # --- list and show ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TextIO
 from msgspec import Struct
 
 from paymentsdk._paging.export import as_json, columns_of, sent, text_of
-from paymentsdk.errors import RequestInvalid, visible
+from paymentsdk.errors import JournalUnavailable, RequestInvalid, visible
 
 #: A row, by the names of its columns.
 Row = Mapping[str, object]
@@ -79,6 +79,11 @@ def say(*lines: str) -> None:
         print(*map(visible, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
+
+
+def sentence(error: Exception) -> str:
+    """Return the text of *error*. The text of `JournalUnavailable` speaks of a call, which a command does not make."""
+    return f"the journal is not available: {error.reason}" if isinstance(error, JournalUnavailable) else str(error)
 
 
 class ProgressLines:

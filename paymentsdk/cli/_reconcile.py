@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from paymentsdk import errors
 from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import Output, ProgressLines, columns, counted, flush, print_output, say
+from paymentsdk.cli._output import Output, ProgressLines, columns, counted, flush, print_output, say, sentence
 from paymentsdk.cli._parsing import file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -42,7 +42,7 @@ exit codes:
 """
 #: The exit codes of errors; the first matching line counts.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
-    (RequestInvalid, ImportError, OSError, OverflowError, ValueError): MISUSED,
+    (RequestInvalid, errors.JournalUnavailable, ImportError, OSError, OverflowError, ValueError): MISUSED,
     (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
@@ -91,13 +91,10 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say("interrupted: the same command resumes from here")
         return INTERRUPTED
-    except errors.JournalUnavailable as error:
-        say(f"paymentsdk: the journal is not available: {error.reason}")
-        return MISUSED
     except (errors.PaymentsError, ImportError, OSError, OverflowError, ValueError) as error:
         account = getattr(error, "account", None)
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
-        say(f"paymentsdk: {whose}{error}")
+        say(f"paymentsdk: {whose}{sentence(error)}")
         return next(code for kinds, code in _FAILURES.items() if isinstance(error, kinds))
     return code
 

@@ -11,15 +11,15 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from paymentsdk._auth.token_store import certain_user_id
-from paymentsdk.cli._accounts import Store, TokenStores, add_store, run, stores_of
+from paymentsdk.cli._accounts import Store, TokenStores, add_command, add_store, stores_of
 from paymentsdk.cli._output import Output, Row, counted, in_terminal, say, table_of
-from paymentsdk.cli._parsing import Commands, account_name, add_parser, suggestion
+from paymentsdk.cli._parsing import account_name, suggestion
 from paymentsdk.errors import PaymentsError, ReauthorizationRequired, RequestInvalid
 
 if TYPE_CHECKING:
@@ -36,39 +36,33 @@ The authorization code is read from stdin. The address of the platform comes
 from PAYMENTSDK_BASE_URL, and the credentials of your application come from
 PAYMENTSDK_CLIENT_ID and PAYMENTSDK_CLIENT_SECRET.
 """
-_Command = Callable[[TokenStores, argparse.Namespace], Awaitable[Output]]
 
 
 def add_arguments(tokens: argparse.ArgumentParser) -> None:
     """Add the commands of `tokens`."""
+    tokens.set_defaults(opened=_opened)
     within = tokens.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    exchange = _add(within, "exchange", _exchange, "exchange an authorization code, and save the token pair", _CODE)
+    about = "exchange an authorization code, and save the token pair"
+    exchange = add_command(within, "exchange", _exchange, about, _CODE)
     exchange.add_argument("account", type=account_name, metavar="ACCOUNT", help="your name for the seller")
     exchange.add_argument("--redirect-uri", metavar="URI", help="the redirect URI of your application, if it has one")
-    _add(within, "list", _list, "list the accounts with the state and expiry of their tokens", _STATES)
+    add_command(within, "list", _list, "list the accounts with the state and expiry of their tokens", _STATES)
     about = "refresh all tokens that are due, or the tokens of the named accounts"
-    refresh = _add(within, "refresh", _refresh, about, f"{_STATES}\nThe exit code is 1 if a refresh failed.\n")
+    refresh = add_command(within, "refresh", _refresh, about, f"{_STATES}\nThe exit code is 1 if a refresh failed.\n")
     refresh.add_argument("accounts", nargs="*", metavar="ACCOUNT", help="an account to refresh even if it is not due")
+    for parser in within.choices.values():
+        add_store(parser)
 
 
-def _add(commands: Commands, name: str, command: _Command, summary: str, epilog: str) -> argparse.ArgumentParser:
-    parser = add_parser(commands, name, summary, _run, epilog=epilog)
-    add_store(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(command=command)
-    return parser
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Run the command in *options*, print its result, and return the exit code."""
-    command: _Command = options.command
-    stores = stores_of(options, create=command is _exchange)
+def _opened(options: argparse.Namespace) -> AbstractAsyncContextManager[TokenStores]:
+    stores = stores_of(options, create=options.command is _exchange)
     if stores is None:
         raise argparse.ArgumentTypeError("name the token store with --tokens, or PAYMENTSDK_TOKENS")
-
-    if command is _exchange:  # Without an event loop, in which the first Ctrl-C would not end the wait for stdin.
+    if (
+        options.command is _exchange
+    ):  # Without an event loop, in which the first Ctrl-C would not end the wait for stdin.
         options.code = _code()
-    return run(lambda: command(stores, options), as_json=options.json)
+    return nullcontext(stores)
 
 
 def _application() -> PaymentsClient:

@@ -83,7 +83,7 @@ def test_a_journal_that_is_not_there_is_not_made(run, directory: Path, command: 
     code, printed, message = run(*command)
 
     assert (1, "") == (code, printed)
-    assert "there is no journal payments.db" in message
+    assert "there is no journal 'payments.db'" in message
     assert not any(file.stat().st_size for file in directory.iterdir())
 
 
