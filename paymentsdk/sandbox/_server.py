@@ -19,7 +19,6 @@ from paymentsdk._validate import check_within, is_http, is_loopback
 from paymentsdk.sandbox._app import Authenticate, make_app
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._control import STOPPING
-from paymentsdk.sandbox._deliveries import Sender
 from paymentsdk.sandbox._handlers.beyond import READS
 from paymentsdk.sandbox._platform import NOT_STARTED, Job, OwnHandlers, Platform
 from paymentsdk.sandbox._records import TENANTS, Tenant
@@ -188,7 +187,7 @@ class Sandbox(Platform):
             await self._close(runner)
             raise
         self._runner = runner
-        self._sender = asyncio.create_task(Sender(self).run())
+        self._sender = asyncio.create_task(self.webhooks.send(self.catch_up))
         return self
 
     async def _close(self, runner: web.AppRunner) -> None:

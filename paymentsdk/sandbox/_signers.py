@@ -167,7 +167,7 @@ def new_secret(signer: str | ManifestSigner, key: str) -> str:
 
 
 def make_message(
-    request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...]
+    request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...], hosts: frozenset[str]
 ) -> tuple[URL, Mapping[str, str], bytes]:
     """Return the URL, the headers and the body of one attempt to deliver a notification.
 
@@ -176,10 +176,14 @@ def make_message(
         values: The values of the placeholders in templates and manifests. `ts` comes from *sent_at*.
         sent_at: Seconds since 1970 by the machine's clock. Receivers reject any other time.
         faults: The effects that hit the attempt.
+        hosts: As in `check_webhook`.
+
+    Raises:
+        RequestInvalid: As in `check_url`.
     """
+    url = check_url(request.url, hosts)
     template = TEMPLATES[request.template] if isinstance(request.template, str) else request.template
     texts = {name: _filled(text, values) for name, text in template.query.items()}
-    url = URL(request.url)
     body = map_texts(template.body, lambda text: _filled(text, values))
     content = b"" if template.body is None else msgspec.json.encode(body)
     if "stale_timestamp" in faults:

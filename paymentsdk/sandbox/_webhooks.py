@@ -1,29 +1,42 @@
-"""Webhooks and their deliveries, without a network.
+"""Webhooks and their deliveries.
 
 `notify` applies the faults, and stores a delivery for each webhook with the topic in the transaction of the change.
-When it is due, the job `_deliver` hands it to the `Sender` in `_deliveries.py`, which makes the attempt. `settle`
-stores the result and the time of the next attempt. Attempts that a killed process has not settled are repeated.
+When it is due, the job `_deliver` hands it to the task `Webhooks.send`, which makes the attempt. `_settle` stores the
+result and the time of the next attempt. Attempts that a killed process has not settled are repeated.
+
+The task makes several attempts at a time for each webhook. It connects only to this machine and to named hosts, follows
+no redirects, and reads no bodies.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+import asyncio
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from http import HTTPStatus
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import aiohttp
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from yarl import URL
 
+from paymentsdk._contract.error_response import retry_after
+from paymentsdk._headers import Headers
+from paymentsdk.sandbox import _signers
 from paymentsdk.sandbox._faults import NOTIFICATIONS
 from paymentsdk.sandbox._noun import SellerContext
 from paymentsdk.sandbox._policies import durations
 from paymentsdk.sandbox._records import TENANTS, Table, Tenant
-from paymentsdk.sandbox._signers import Topic, Webhook, WebhookRequest, check_webhook, new_secret
+from paymentsdk.sandbox._signers import Topic, Webhook, WebhookRequest
 from paymentsdk.sandbox._store import Store
-from paymentsdk.sandbox._wire import Rejected
+from paymentsdk.sandbox._wire import Rejected, encode
 
 #: The job that sends a delivery.
 DELIVER = "notification.deliver"
@@ -35,6 +48,15 @@ ACTIONS: Mapping[str, str] = {
 }  # fmt: skip
 #: A receiver cannot request a longer pause.
 _LONGEST_PAUSE = timedelta(days=1)
+#: Seconds between two checks for due deliveries, once there has been a webhook.
+_TICK = 0.25
+#: Most attempts in flight for each webhook, and for the addresses in the preferences of each seller.
+_MOST_AT_ONCE = 16
+#: Most characters of an error that are stored. The receiver may have written them.
+_LONGEST_ERROR = 300
+#: Seconds that an idle connection stays open: less than at receivers, so that none closes it during a request.
+_KEPT_SECONDS = 2.0
+_log = logging.getLogger("paymentsdk.sandbox")
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
@@ -78,17 +100,6 @@ class Delivery(Struct, frozen=True, kw_only=True):
         if self.status != "waiting":
             return None
         return self.id if "reordered" in self.faults else f"{self.webhook or self.url} {self.topic} {self.resource}"
-
-
-class Attempt(NamedTuple):
-    """The result of an attempt."""
-
-    status: int | None = None
-    """The status of the response; `None` without one."""
-    error: str | None = None
-    """The reason for a missing response."""
-    pause: timedelta = timedelta()
-    """The pause that the receiver requests."""
 
 
 WEBHOOKS = Table("webhooks", Webhook, key=lambda webhook: webhook.id)
@@ -150,10 +161,11 @@ class Webhooks:
         self.jobs: Mapping[str, Callable[[SellerContext, str], None]] = {DELIVER: self._deliver}
         self.hosts: frozenset[str] = frozenset()
         """Hosts besides this machine that notifications may be sent to."""
-        self.ready: deque[tuple[SellerContext, Delivery]] = deque()
-        """Deliveries for the sender, oldest first. An attempt may be in flight."""
         self.wake: Callable[[], object] = lambda: None
-        """Wakes the sender, from any thread."""
+        """Makes `send` look for due deliveries, from any thread."""
+        self._ready: deque[tuple[SellerContext, Delivery]] = deque()
+        self._in_flight: set[str] = set()
+        self._slots: dict[tuple[int, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MOST_AT_ONCE))
 
     def load(self) -> None:
         """Schedule the waiting deliveries again: a killed process may have taken their jobs."""
@@ -173,10 +185,10 @@ class Webhooks:
         """
         with self._store.transaction():
             context = self._context_of(tenant)
-            secret = request.secret or new_secret(request.signer, context.ids.token())
+            secret = request.secret or _signers.new_secret(request.signer, context.ids.token())
             names = {"id": context.ids.sortable("WHK", context.now), "tenant": context.tenant.user_id}
             webhook = msgspec.convert({**asdict(request), **names, "secret": secret}, Webhook)
-            check_webhook(webhook, self.hosts)
+            _signers.check_webhook(webhook, self.hosts)
             return context.put(WEBHOOKS, webhook)
 
     def list(self, tenant: Tenant | None = None) -> tuple[Webhook, ...]:
@@ -208,48 +220,114 @@ class Webhooks:
                 context.put(WEBHOOKS, replace(webhook, disabled=False))
             return _wait(context, replace(stored, status="waiting", due=context.now))
 
-    # --- for the sender ------------------------------------------------------------------------------------------
+    # --- for the server ------------------------------------------------------------------------------------------
 
-    def request_of(self, context: SellerContext, delivery: Delivery) -> WebhookRequest | None:
-        """Return the address, the template and the signer of a delivery; `None` if its webhook is gone."""
-        if delivery.webhook:
-            webhook = context.get(WEBHOOKS, delivery.webhook)
-            return webhook if webhook and not webhook.disabled else None
-        signer, template = context.policies.notification_signer, context.policies.notification_template
-        secret = new_secret(signer, context.tenant.client_secret)
-        return WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
+    async def send(self, catch_up: Callable[[], Awaitable[object]]) -> None:
+        """Send due deliveries until it is cancelled, even without requests, once there is a webhook or a delivery.
+
+        Args:
+            catch_up: Runs the due jobs.
+        """
+        woken = asyncio.Event()
+        self.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
+        if not (self.list() or self.deliveries(limit=1)):
+            await woken.wait()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),
+            timeout=aiohttp.ClientTimeout(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        async with session, asyncio.TaskGroup() as attempts:
+            while True:
+                woken.clear()
+                try:
+                    await catch_up()
+                except Exception:  # noqa: BLE001 - a failed job or a full disk: requests report it, too
+                    _log.exception("no notification was sent")
+                while self._ready:
+                    context, delivery = self._ready.popleft()
+                    if delivery.id not in self._in_flight:
+                        self._in_flight.add(delivery.id)
+                        attempts.create_task(self._attempt(session, context, delivery))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK):  # Not `wait_for`, which may lose a cancellation.
+                        await woken.wait()
 
     def _deliver(self, context: SellerContext, delivery_id: str) -> None:
-        """Hand a delivery to the sender if it is due and first in its line. The job may run twice, or too late."""
+        """Hand a delivery to `send` if it is due and first in its line. The job may run twice, or too late."""
         delivery = context.get(DELIVERIES, delivery_id)
         if delivery is None or delivery.due is None or delivery.due > context.now:
             return
         if context.policies.notification_order == "any" or self._first(context, delivery.line) == delivery:
-            self._store.after_commit(lambda: self.ready.append((context, delivery)))
+            self._store.after_commit(lambda: self._ready.append((context, delivery)))
             self._store.after_commit(self.wake)
+
+    async def _attempt(self, session: aiohttp.ClientSession, context: SellerContext, delivery: Delivery) -> None:
+        status, error, pause, limit = None, None, timedelta(), context.policies.notification_timeout
+        async with self._slots[delivery.tenant, delivery.webhook]:
+            try:
+                url, headers, body = self._message(context, delivery)
+                async with asyncio.timeout(durations(limit)[0].total_seconds()):
+                    response = await session.post(url, data=body, headers=headers, allow_redirects=False)
+            except TimeoutError:
+                error = f"no response within {limit}"
+            except (aiohttp.ClientError, OSError, ValueError) as failure:
+                error = str(failure)[:_LONGEST_ERROR] or type(failure).__name__
+            else:
+                response.release()  # Closes the connection, unless the whole response has arrived.
+                status, pause = response.status, timedelta(seconds=retry_after(Headers(response.headers)) or 0)
+        self._in_flight.discard(delivery.id)
+        outcome = replace(delivery, attempts=delivery.attempts + 1, response_status=status, error=error)
+        while True:
+            try:
+                with self._store.transaction():
+                    return self._settle(self._context_of(context.tenant), outcome, pause)
+            except Exception:  # noqa: BLE001 - a full disk: requests report it, too
+                _log.exception("the result of a delivery was not stored")
+            await asyncio.sleep(_TICK)
+
+    def _message(self, context: SellerContext, delivery: Delivery) -> tuple[URL, Mapping[str, str], bytes]:
+        """Return the URL, the headers and the body of an attempt.
+
+        Raises:
+            ValueError: The webhook is gone, or its address is not allowed.
+        """
+        if delivery.webhook:
+            webhook = context.get(WEBHOOKS, delivery.webhook)
+            if webhook is None or webhook.disabled:
+                raise ValueError("the webhook was removed or is disabled")
+            request: WebhookRequest = webhook
+        else:
+            signer, template = context.policies.notification_signer, context.policies.notification_template
+            secret = _signers.new_secret(signer, context.tenant.client_secret)
+            request = WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
+        values = {
+            **msgspec.json.decode(encode(delivery)),
+            "id": delivery.resource,
+            "user_id": str(delivery.tenant),
+            "application_id": context.tenant.client_id,
+            "request_id": f"{delivery.id}-{delivery.attempts + 1}",
+        }
+        faults = () if delivery.attempts else delivery.faults
+        return _signers.make_message(request, values, time.time(), faults, self.hosts)
 
     def _first(self, context: SellerContext, line: str | None) -> Delivery | None:
         return next(iter(context.find(DELIVERIES, [("line", "=", line)], limit=1)), None)
 
-    def _continue(self, context: SellerContext, line: str | None) -> None:
-        """Schedule the first delivery in a line, if it has a due time."""
-        if (first := self._first(context, line)) and first.due:
-            context.schedule(max(context.now, first.due), DELIVER, first.id)
-
-    def settle(self, context: SellerContext, delivery: Delivery, attempt: Attempt) -> None:
+    def _settle(self, context: SellerContext, delivery: Delivery, pause: timedelta) -> None:
         """Store the result of an attempt and the time of the next. A webhook that responds with 410 is disabled."""
         if context.get(DELIVERIES, delivery.id) is None:  # A snapshot was restored meanwhile.
             return
         waits, attempts = durations(context.policies.notification_retries), delivery.attempts
         status, due = "failed", None
-        if HTTPStatus.OK <= (attempt.status or 0) < HTTPStatus.MULTIPLE_CHOICES:
+        if HTTPStatus.OK <= (delivery.response_status or 0) < HTTPStatus.MULTIPLE_CHOICES:
             status = "delivered"
-        elif attempt.status == HTTPStatus.GONE:
+        elif delivery.response_status == HTTPStatus.GONE:
             if webhook := context.get(WEBHOOKS, delivery.webhook):
                 context.put(WEBHOOKS, replace(webhook, disabled=True))
-        elif attempts < len(waits):
-            status, due = "waiting", context.now + max(waits[attempts], min(attempt.pause, _LONGEST_PAUSE))
-        outcome = {"attempts": attempts + 1, "response_status": attempt.status, "error": attempt.error}
-        _wait(context, replace(delivery, status=status, due=due, **outcome))
-        if due is None:
-            self._continue(context, delivery.line)
+        elif attempts <= len(waits):
+            status, due = "waiting", context.now + max(waits[attempts - 1], min(pause, _LONGEST_PAUSE))
+        _wait(context, replace(delivery, status=status, due=due))
+        if due is None and (first := self._first(context, delivery.line)) and first.due:
+            context.schedule(max(context.now, first.due), DELIVER, first.id)

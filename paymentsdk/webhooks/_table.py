@@ -32,7 +32,8 @@ TRIES = 20
 _PAGE = 1000
 #: Seconds that PostgreSQL may take for a statement, including new connections.
 _TIMEOUT = 5.0
-_MARK = f"paymentsdk inbox {SCHEMA}"
+_MARK, _INBOX = f"paymentsdk inbox {SCHEMA}", "paymentsdk_inbox"
+_SETTINGS = ("journal_mode = WAL", "synchronous = FULL")
 _CREATE = (
     f"""CREATE TABLE IF NOT EXISTS paymentsdk_inbox (
         -- {_MARK}
@@ -147,16 +148,9 @@ class Claim(NamedTuple):
 def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
     """Return the driver for the tables, which are created in *database*; it may have other tables."""
     if is_dsn(database):
-        return Postgres(database, _TIMEOUT, Table("paymentsdk_inbox", _MARK, _CREATE), now=now)
-    return SQLite(
-        path=check_path("database", database),
-        table="paymentsdk_inbox",
-        create=_CREATE,
-        settings=("journal_mode = WAL", "synchronous = FULL"),
-        mark=_MARK,
-        is_private=False,
-        now=now or time.time,
-    )
+        return Postgres(database, _TIMEOUT, Table(_INBOX, _MARK, _CREATE), now=now)
+    file, now = check_path("database", database), now or time.time
+    return SQLite(path=file, table=_INBOX, create=_CREATE, settings=_SETTINGS, mark=_MARK, is_private=False, now=now)
 
 
 def put(connection: Connection, rows: Sequence[tuple[str, str, str, float | None]]) -> list[None]:

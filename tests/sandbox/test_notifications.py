@@ -469,7 +469,7 @@ async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
     await shop.create()
 
     assert ["failed"] == shop.statuses()
-    assert "no response within 0.1 seconds" == shop.sandbox.webhooks.deliveries()[0].error
+    assert "no response within PT0.1S" == shop.sandbox.webhooks.deliveries()[0].error
 
 
 async def test_a_receiver_of_one_seller_does_not_hold_up_another_seller(shop, plain):
