@@ -195,22 +195,6 @@ def test_a_number_of_a_monstrous_size_where_none_belongs(member: str, number: by
     assert len(str(anomaly.value)) < len("1E+5000")
 
 
-def test_valid_members_stay_next_to_repaired_ones() -> None:
-    """Every kind of member that follows the contract reads the same in the repair as on the exact way."""
-    members = {
-        "status": "created",
-        "created_date": "2026-01-31T08:30:00.000-04:00",
-        "total_amount": "24.90",
-        "items": [{"title": "Tea", "quantity": 3, "unit_price": "1.50"}],
-    }
-    exact, nothing = OPERATIONS["orders.get"].decode(body(**members))
-
-    repaired, anomalies = OPERATIONS["orders.get"].decode(body(**members, description=[5]))
-
-    assert exact == repaired
-    assert ((), ["$.description"]) == (nothing, [anomaly.path for anomaly in anomalies])
-
-
 def test_anomalies_name_their_places() -> None:
     """Each anomaly has the path of its member and what came there."""
     page, anomalies = OPERATIONS["invoices.search"].decode(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from typing import TypedDict
 
 import pytest
 from hypothesis import example, given, settings
@@ -25,7 +24,7 @@ from paymentsdk import (
     RetryClass,
 )
 from paymentsdk.resources.common import ResponseStruct
-from tests.engine.walks import SHAPES, ids, ids_until_it_fails, over
+from tests.engine.walks import SHAPES, Position, ids, ids_until_it_fails, over
 
 #: How a walk ends that lost its way.
 LOST = (AssertionError, Incomplete, PaginationStalled)
@@ -104,13 +103,6 @@ class Sales(ResponseStruct, rename={"rows": "the-rows"}):
     total: int | None = None
 
 
-class Position(TypedDict, total=False):
-    """The filters of a search of one's own: where a page begins, and how many rows it has."""
-
-    offset: int
-    limit: int
-
-
 class SalesPage(ResponseStruct):
     """Its response: the rows stand in a part of it, and there is another list beside them."""
 
@@ -122,8 +114,6 @@ SALES: Operation[None, SalesPage] = Operation(
     name="sales.search",
     method="GET",
     path="/sales",
-    section="",
-    summary="Search sales",
     retry=RetryClass.READ,
     query=Position,
     result=SalesPage,

@@ -22,16 +22,9 @@ from paymentsdk import (
 )
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.testing import MemoryTransport
-from tests.engine.walks import ids, over
+from tests.engine.walks import Position, ids, over
 
 # --- options ----------------------------------------------------------------------------------------------------------
-
-
-class Position(TypedDict, total=False):
-    """The filters of a search of one's own: where a page begins, and how many rows it has."""
-
-    offset: int
-    limit: int
 
 
 @pytest.mark.parametrize(
@@ -83,62 +76,6 @@ async def test_what_is_no_search_is_rejected_where_it_is_given(client, operation
     assert "operation" == rejected.value.path
 
 
-class Shelf(Struct):
-    """A row whose id is not a string and no number."""
-
-    id: list[int]
-
-
-class Shelves(Struct):
-    """A page of them."""
-
-    rows: list[Shelf]
-    total: int
-
-
-SHELVES = Operation(
-    name="shelves.search",
-    method="GET",
-    path="/shelves",
-    section="",
-    summary="Search shelves",
-    retry=RetryClass.READ,
-    result=Shelves,
-    query=Position,
-    page=PageShape(items="rows", total="total"),
-)
-
-
-@pytest.mark.control("paymentsdk._paging.pager._id_of", lambda row: row.id, raises=TypeError)
-async def test_rows_that_cannot_be_recognised_are_all_new(client, transport) -> None:
-    """An id that no set can hold, in an operation of one's own, ends no walk: its rows count as those without an id."""
-    transport.replies(
-        Response(200, {}, b'{"rows":[{"id":[1]},{"id":[2]}],"total":3}'),
-        Response(200, {}, b'{"rows":[{"id":[3]}],"total":3}'),
-    )
-
-    assert [[1], [2], [3]] == [row.id for row in await Pager(client, SHELVES).collect()]
-
-
-@pytest.mark.control("paymentsdk.Operation._check_page", lambda operation: None, raises=pytest.fail.Exception)
-@pytest.mark.parametrize(
-    ("result", "shape", "wrong"),
-    [
-        (Shelves, PageShape(items="elemnts", total="total"), "elemnts"),
-        (Shelves, PageShape(items="rows", total="total", offset="ofset"), "ofset"),
-        (Shelves, PageShape(items="rows", total="total", next_offset="next"), "next"),
-    ],
-    ids=str,
-)
-def test_a_shape_with_a_name_that_the_result_does_not_have(result: type, shape: PageShape, wrong: str) -> None:
-    """A typing mistake shows when the module is imported, or the result exchanged, and not in a walk."""
-    with pytest.raises(RequestInvalid) as rejected:
-        dataclasses.replace(SHELVES, result=result, page=shape)
-
-    assert "shelves.search.page" == rejected.value.path
-    assert f"{wrong!r} is not a field of the result" == rejected.value.reason
-
-
 class Line(Struct):
     """A row that has no id at all."""
 
@@ -152,7 +89,34 @@ class Ledger(Struct):
     total: int | None = None
 
 
-LEDGER = dataclasses.replace(SHELVES, result=Ledger)
+LEDGER = Operation(
+    name="lines.search",
+    method="GET",
+    path="/lines",
+    retry=RetryClass.READ,
+    result=Ledger,
+    query=Position,
+    page=PageShape(items="rows", total="total"),
+)
+
+
+@pytest.mark.control("paymentsdk.Operation._check_page", lambda operation: None, raises=pytest.fail.Exception)
+@pytest.mark.parametrize(
+    ("shape", "wrong"),
+    [
+        (PageShape(items="elemnts", total="total"), "elemnts"),
+        (PageShape(items="rows", total="total", offset="ofset"), "ofset"),
+        (PageShape(items="rows", total="total", next_offset="next"), "next"),
+    ],
+    ids=str,
+)
+def test_a_shape_with_a_name_that_the_result_does_not_have(shape: PageShape, wrong: str) -> None:
+    """A typing mistake shows when the module is imported, and not in a walk."""
+    with pytest.raises(RequestInvalid) as rejected:
+        dataclasses.replace(LEDGER, page=shape)
+
+    assert "lines.search.page" == rejected.value.path
+    assert f"{wrong!r} is not a field of the result" == rejected.value.reason
 
 
 @pytest.mark.parametrize(("amounts", "total"), [(range(10), 35), ([5], None)], ids=str)
@@ -197,8 +161,8 @@ def test_a_shape_with_an_offset_for_a_search_without_one(position: str, query: t
     """Its second page could not be asked for: the declaration is rejected, and not each walk."""
     shape = PageShape(items="rows", total="total", **{position: "total"})
 
-    with pytest.raises(RequestInvalid, match=r"shelves\.search\.page: names an offset, but"):
-        dataclasses.replace(SHELVES, query=query, page=shape)
+    with pytest.raises(RequestInvalid, match=r"lines\.search\.page: names an offset, but"):
+        dataclasses.replace(LEDGER, query=query, page=shape)
 
 
 # --- where the end is -------------------------------------------------------------------------------------------------

@@ -373,27 +373,3 @@ async def test_a_token_instead_of_a_pair_is_not_shown(store: MemoryTokenStore | 
         await store.save(ACCESS)
 
     assert_clean(shown_with_variables(refused.value))
-
-
-def test_the_environment_is_not_shown(monkeypatch) -> None:
-    """A client that cannot be made from the environment does not show the environment."""
-    monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", ACCESS)
-    monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", SECRET)
-    for base_url in ("", "nowhere", f"https://user:{SECRET}@host"):
-        monkeypatch.setenv("PAYMENTSDK_BASE_URL", base_url)
-        with pytest.raises(RequestInvalid) as refused:
-            PaymentsClient.from_env(transport=MemoryTransport())
-        assert_clean(shown_with_variables(refused.value))
-
-
-async def test_the_text_of_a_foreign_exception_is_not_repeated(spied) -> None:
-    """A transport with a defect may tell in its exception what it was given: only the name of the exception is kept."""
-
-    class Defect(MemoryTransport):
-        async def send(self, request: Request) -> Response:
-            raise RuntimeError(f"{dict(request.headers)} {request.body!r}")
-
-    for call in ("payment", "code", "refresh"):
-        with pytest.raises(PaymentsError, match="RuntimeError") as failed:
-            await CALLS[call](spied(transport=Defect()))
-        assert_clean(str(failed.value), "".join(TracebackException.from_exception(failed.value).format()))

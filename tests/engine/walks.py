@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pytest
 
 from paymentsdk import Pager, PaymentsClient, PaymentsError, RetryPolicy
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 SHAPES = pytest.mark.parametrize("elements", [False, True], ids=["results", "elements"])
+
+
+class Position(TypedDict, total=False):
+    """The filters of a search of one's own: where a page begins, and how many rows it has."""
+
+    offset: int
+    limit: int
 
 
 def over(table: object) -> PaymentsClient:

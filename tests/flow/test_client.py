@@ -332,22 +332,6 @@ async def test_closing_the_client_ends_the_wait_for_a_slot(clock, connect, ahead
     assert [0.0] == platform.times
 
 
-async def test_a_call_that_is_cancelled_as_it_waits_leaves_no_trace(clock, connect):
-    """The next one takes its turn."""
-    platform = Platform(clock, LIMITED)
-    client = connect(platform)
-    with pytest.raises(RateLimited):
-        await client.orders.get("ORD1")
-    [cancelled, second] = start(client.orders.get("ORD1"), client.orders.get("ORD1"))
-    await clock.settle()
-    cancelled.cancel()
-    await clock.run(0.2)
-
-    assert [0.0, 0.1] == platform.times
-    assert (await second).id == "ORD1"
-    assert cancelled.cancelled()
-
-
 async def test_batch_calls_go_after_the_others(clock, connect):
     """A copy for a nightly job, on the same connections."""
     platform = Platform(clock, Response(429, {"Retry-After": "600"}, b"{}"), None)

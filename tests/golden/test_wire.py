@@ -7,14 +7,10 @@ transport must leave every line as it is. `UPDATE_GOLDEN=1 pytest tests/golden` 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
-import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from socket import SO_LINGER, SOL_SOCKET
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -30,6 +26,7 @@ from paymentsdk import (
 from paymentsdk.events import AttemptEnded, CallEnded, Event
 from paymentsdk.testing import FakeClock
 from tests.engine.conftest import CLIENT_SECRET, JOBS, TOKEN
+from tests.faults import FaultServer, Peer, Script, Seen
 from tests.golden.test_verdicts import CALLS, RECORDED, assert_recorded, told
 
 #: Bytes are read alike for all: a read, a page, and a write with a key.
@@ -37,7 +34,7 @@ OPERATIONS = ("orders.get", "merchant_orders.search", "orders.create")
 TRANSPORTS: dict[str, Callable[[], Transport]] = {"aiohttp": AiohttpTransport, "http11": Http11Transport}
 RETRY = RetryPolicy(attempts=3)
 #: What the server does with a connection in place of a response.
-HANG, RESET, CLOSE = b"<hang>", b"<reset>", b"<close>"
+HANG, RESET = b"<hang>", b"<reset>"
 #: Ends a response after which the server closes the connection.
 THEN_CLOSE = b"<then close>"
 
@@ -111,7 +108,7 @@ KINDS: dict[str, Kind] = {
     "garbage": lambda _: b"\x00\x01 no HTTP\r\n\r\n" + THEN_CLOSE,
     "a hang": lambda _: HANG,
     "a reset": lambda _: RESET,
-    "a closed connection": lambda _: CLOSE,
+    "a closed connection": lambda _: THEN_CLOSE,
     "an error as 200": lambda _: http(200, b'{"status":500,"message":"Internal error"}'),
     "301": lambda _: http(301, b"", "Location: http://127.0.0.1:1/"),
     "307": lambda _: http(307, b"", "Location: http://127.0.0.1:1/"),
@@ -130,54 +127,23 @@ KINDS: dict[str, Kind] = {
 }
 
 
-class Server:
-    """Answers each request with what its script says."""
+def playing(response: Callable[[], bytes], clock: FakeClock) -> Script:
+    """Answer each request with what *response* says."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self.sent: list[bytes] = []
-        self.connections = 0
-        self.script: Callable[[], bytes] = lambda: HANG
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            data = response()
+            if data == HANG:
+                clock.advance(30.0)
+                await peer.hung_up()
+            elif data == RESET:
+                peer.reset()
+            else:
+                await peer.write(data.removesuffix(THEN_CLOSE))
+            if data.endswith((HANG, RESET, THEN_CLOSE)):
+                return
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Play one connection."""
-        self.connections += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)\r\ncontent-length: ([0-9]+)", head)
-                self.sent.append(head + (await reader.readexactly(int(length[1])) if length else b""))
-                if not await self._respond(self.script(), reader, writer):
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            writer.close()
-
-    async def _respond(self, response: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Write *response*, and return whether the connection goes on."""
-        if response == HANG:
-            self.clock.advance(30.0)
-            await reader.read()
-            return False
-        if response == RESET:
-            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-            writer.transport.abort()
-            return False
-        if response == CLOSE:
-            return False
-        writer.write(response.removesuffix(THEN_CLOSE))
-        await writer.drain()
-        return not response.endswith(THEN_CLOSE)
-
-
-@asynccontextmanager
-async def listening(clock: FakeClock) -> AsyncIterator[tuple[Server, str]]:
-    """Listen on a free port of this machine, and give the server and its address."""
-    server = Server(clock)
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    async with listener:
-        yield server, f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    return script
 
 
 #: What a program can tell by an error, without free text.
@@ -196,19 +162,31 @@ def described(events: list[Event]) -> str:
     return f"{' '.join(parts)} of {sum(counts.values())} events"
 
 
-def digest(server: Server) -> str:
-    """Return the count of requests, and a digest of their bytes without what differs between runs and versions."""
-    heads = [re.sub(rb"(?im)^(host|user-agent): .*\r\n", b"", request) for request in server.sent]
-    return f"{len(heads)} requests {hashlib.sha256(b'|'.join(heads)).hexdigest()[:12]}"
+#: Fields that differ between runs and versions.
+VARYING = {"host", "user-agent"}
+
+
+def digest(requests: Sequence[Seen]) -> str:
+    """Return the count of requests, and a digest of all that is the same in each run."""
+    parts = [
+        (
+            seen.method,
+            seen.target,
+            sorted(field for field in seen.headers.items() if field[0] not in VARYING),
+            seen.body,
+        )
+        for seen in requests
+    ]
+    return f"{len(requests)} requests {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 
 
 async def play(operation: str, kind: Kind, transport: str, *, observed: bool) -> list[str]:
     """Make the call over a socket, and return the parts of the line that is recorded, the events last."""
-    clock, events = FakeClock(), list[Event]()
-    async with listening(clock) as (server, base_url):
+    clock, events, answers = FakeClock(), list[Event](), [http(200, b'{"id":"plan-1"}')]
+    async with FaultServer(playing(lambda: answers[-1], clock)) as server:
         async with PaymentsClient(
             TOKEN,
-            base_url=base_url,
+            base_url=server.url(""),
             client_id="app-1",
             client_secret=CLIENT_SECRET,
             clock=clock,
@@ -217,17 +195,16 @@ async def play(operation: str, kind: Kind, transport: str, *, observed: bool) ->
             observers=[events.append] if observed else None,
         ) as client:
             if not observed:
-                server.script = lambda: http(200, b'{"id":"plan-1"}')
                 await client.plans.get("plan-1")
-                server.sent.clear()
-            server.script = lambda: kind(JOBS[operation].response)
+                server.seen.clear()
+            answers.append(kind(JOBS[operation].response))
             try:
                 value = await CALLS[operation](client)
                 outcome = f"value {hashlib.sha256(repr(value).encode()).hexdigest()[:12]}"
             except PaymentsError as error:
                 outcome = told(error, FACTS)
         pauses = ", ".join(f"{seconds:.2f}" for seconds in clock.slept) or "none"
-        return [outcome, digest(server), f"pauses {pauses}", described(events)]
+        return [outcome, digest(server.seen), f"pauses {pauses}", described(events)]
 
 
 async def lines(operation: str) -> list[str]:

@@ -105,29 +105,6 @@ async def leak(self, seller, priority, longest):
 
 
 @pytest.mark.control("paymentsdk._call.flow.Flow.wait", leak)
-async def test_who_is_cancelled_at_the_moment_of_its_turn_gives_the_permit_back(clock):
-    """Else the gate would wait for a response that never comes."""
-    for turns in range(8):
-        flow = Flow(FlowControl(), clock)
-        waiters = Waiters(flow)
-        reject(flow, retry_after=60.0)
-        waiters.start(2)
-        await clock.settle()
-        clock.advance(0.1)
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        waiters.tasks[0].cancel()
-        if "0" in waiters.names:  # It has got its permit before, and keeps it.
-            flow.release(waiters.granted[0][1])
-        await clock.run(0.3)
-        last = waiters.names[-1:]
-        await waiters.stop()
-        flow.close()
-
-        assert ["1"] == last
-
-
-@pytest.mark.control("paymentsdk._call.flow.Flow.wait", leak)
 async def test_a_storm_of_cancellations_loses_no_permit(clock):
     """However many are cancelled at whatever turn of the loop: in the end nothing is in flight, and nobody waits."""
     for seed in range(3):

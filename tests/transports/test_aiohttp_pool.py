@@ -9,48 +9,12 @@ import aiohttp
 import pytest
 from aiohttp.abc import ResolveResult
 
-from paymentsdk import Request, SendFailed
+from paymentsdk import Request
 from paymentsdk.transports.aiohttp import AiohttpTransport
 from tests.faults import FaultServer, Peer, always, http
 from tests.transports.sending import failed
-from tests.transports.waiting import wait_and_forget
-
-
-def waiting(transport: AiohttpTransport) -> int:
-    """Return how many requests wait for a place."""
-    return len(transport._pool._waiting)
-
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=SendFailed)
-async def test_no_place_is_lost_with_a_waiter(limited: AiohttpTransport, until, patience: float) -> None:
-    """A waiter that is cancelled as it gets its place leaves it to the next."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        async for request in peer.requests():
-            if request.target == "/a":
-                await go_on.wait()
-            await peer.write(http())
-
-    async with FaultServer(script) as server:
-
-        async def send(target: str) -> int:
-            return (await limited.send(Request("GET", server.url(target), connect_timeout=patience))).status
-
-        async def first() -> int:
-            status = await send("/a")
-            second.cancel()
-            return status
-
-        leading, second, third = (asyncio.ensure_future(coroutine) for coroutine in (first(), send("/b"), send("/c")))
-        await until(lambda: server.seen and waiting(limited) == 2)
-        go_on.set()
-
-        assert [200, 200] == [await leading, await third]
-        assert second.cancelled()
 
 
 @pytest.mark.parametrize(

@@ -4,98 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Self
 
 import pytest
 import trustme
 
 from paymentsdk import DiscardingTransport, Http11Transport, Request, Response, SendFailed
 from tests.conftest import PATIENCE
-from tests.faults import FaultServer, Peer, always, http
-from tests.transports.http11 import opened, outcome, turns
+from tests.faults import FaultServer, always, http
+from tests.transports.http11 import opened, turns
 from tests.transports.waiting import wait_and_forget, wait_for_a_turn
 
-
-async def test_idle_connections_that_the_server_closes() -> None:
-    """A server that closes each connection after its response loses no request that had not been written."""
-
-    async def script(peer: Peer) -> None:
-        await peer.request()
-        await peer.write(http())
-        await turns(peer.number % 7)
-
-    async with FaultServer(script) as server, opened() as transport:
-        lost = 0
-        for number in range(120):
-            result = await outcome(transport, Request("GET", server.url()))
-            await turns(number % 5)
-            lost += isinstance(result, SendFailed)
-            assert isinstance(result, Response) or result.sent
-
-        assert 120 - lost == len(server.seen)
-
-
 # --- connections ------------------------------------------------------------------------------------------------------
-
-
-class Wire:
-    """A server whose end of the connection is a plain socket: what it sends has arrived before the loop reads it."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.setblocking(False)
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
-        self.accepted: list[socket.socket] = []
-
-    async def request(self) -> socket.socket:
-        """Accept a connection, and read a request."""
-        loop = asyncio.get_running_loop()
-        end, _ = await loop.sock_accept(self._listening)
-        self.accepted.append(end)
-        await loop.sock_recv(end, 65_536)
-        return end
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for end in (*self.accepted, self._listening):
-            end.close()
-
-
-async def answered(transport: Http11Transport, wire: Wire, body: bytes, patience: float = PATIENCE) -> Response:
-    """Send a request, whose response comes on a new connection."""
-
-    async def answer() -> None:
-        (await wire.request()).send(http(200, body))
-
-    async with asyncio.timeout(patience), asyncio.TaskGroup() as tasks:
-        tasks.create_task(answer())
-        return await transport.send(Request("GET", wire.url))
-
-
-def looks_usable(self: object, *, unread: bool = False) -> bool:
-    """Look only at what the event loop has read."""
-    return not self.transport.is_closing()
-
-
-@pytest.mark.control("paymentsdk.transports._http11_connection.Connection.is_usable", looks_usable, raises=Exception)
-@pytest.mark.parametrize("stray", [http(200, b"stray"), b"\r\n", None], ids=["response", "line break", "end"])
-async def test_what_the_loop_has_not_read_is_seen(stray: bytes | None, patience: float) -> None:
-    """Bytes on an idle connection, or its end, are noticed even if the event loop has not read them yet."""
-    async with Wire() as wire, opened() as transport:
-        await answered(transport, wire, b"first")
-        if stray is None:
-            wire.accepted[0].shutdown(socket.SHUT_RDWR)
-        else:
-            wire.accepted[0].send(stray)
-
-        assert b"second" == (await answered(transport, wire, b"second", patience)).body
 
 
 @pytest.mark.control("paymentsdk.transports._http11_connection.Connection.discard", lambda self: None)
