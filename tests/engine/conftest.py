@@ -46,11 +46,10 @@ KEY = "X-Idempotency-Key"
 
 
 class Job(NamedTuple):
-    """A call, the response to it, and a response that belongs to another request, where that can be told."""
+    """A call, and the response to it."""
 
     call: Call
     response: Response
-    foreign: Response | None = None
 
 
 def order_request() -> OrderRequest:
@@ -82,13 +81,13 @@ def says(status: int, body: bytes = b"{}", headers: dict[str, str] | None = None
 
 ORDER = says(200, b'{"id":"ORD1","external_reference":"shop-1","total_amount":"24.90"}')
 CREATED = says(201, ORDER.body)
-OTHER_ORDER = says(200, b'{"id":"ORD2","external_reference":"shop-2","total_amount":"24.90"}')
 PAGE = says(200, b'{"paging":{"offset":0,"total":1},"results":[{"id":"1"}]}')
+ROWS = says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}')
 PLAN = says(200, b'{"id":"plan-1"}')
+DELETED = says(200, b'{"status":"deleted"}')
 WALLET_PAYMENT = says(201, b'{"id":1,"wallet_payment":{"transaction_amount":24.90,"external_reference":"shop-1"}}')
-OTHER_WALLET_PAYMENT = says(201, b'{"id":2,"wallet_payment":{"transaction_amount":7,"external_reference":"shop-1"}}')
 CUSTOMER = says(201, b'{"id":"c-1","email":"ann@example.com"}')
-OTHER_CUSTOMER = says(201, b'{"id":"c-2","email":"bob@example.com"}')
+PREFERENCE = says(201, b'{"id":"77-abc","external_reference":"shop-1"}')
 TOKENS = says(200, b'{"access_token":"APP_USR-new-access","refresh_token":"TG-new-refresh","expires_in":3600}')
 
 JOBS: dict[str, Job] = {
@@ -96,30 +95,14 @@ JOBS: dict[str, Job] = {
     "plans.get": Job(lambda c: c.plans.get("plan-1"), PLAN),
     "plans.search": Job(lambda c: c.plans.search().first(), PAGE),
     "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE),
-    "merchant_orders.search": Job(
-        lambda c: c.merchant_orders.search().first(),
-        says(200, b'{"elements":[{"id":1}],"next_offset":0,"total":1}'),
-        OTHER_ORDER,
-    ),
+    "merchant_orders.search": Job(lambda c: c.merchant_orders.search().first(), ROWS),
     "orders.create": Job(lambda c: c.orders.create(order_request()), CREATED),
     "orders.cancel": Job(lambda c: c.orders.cancel("ORD1"), ORDER),
-    "orders.refund": Job(
-        lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), ORDER, OTHER_ORDER
-    ),
-    "wallet_payments.create": Job(
-        lambda c: c.wallet_payments.create(wallet_payment_request()), WALLET_PAYMENT, OTHER_WALLET_PAYMENT
-    ),
-    "release_reports.disable_schedule": Job(
-        lambda c: c.release_reports.disable_schedule(), says(200, b'{"status":"deleted"}')
-    ),
-    "customers.create": Job(
-        lambda c: c.customers.create(CustomerRequest(email="ann@example.com")), CUSTOMER, OTHER_CUSTOMER
-    ),
-    "preferences.create": Job(
-        lambda c: c.preferences.create(preference_request()),
-        says(201, b'{"id":"77-abc","external_reference":"shop-1"}'),
-        says(201, b'{"id":"77-abd","external_reference":"shop-2"}'),
-    ),
+    "orders.refund": Job(lambda c: c.orders.refund("ORD1", payment_id="PAY1", amount=Decimal("5.00")), ORDER),
+    "wallet_payments.create": Job(lambda c: c.wallet_payments.create(wallet_payment_request()), WALLET_PAYMENT),
+    "release_reports.disable_schedule": Job(lambda c: c.release_reports.disable_schedule(), DELETED),
+    "customers.create": Job(lambda c: c.customers.create(CustomerRequest(email="ann@example.com")), CUSTOMER),
+    "preferences.create": Job(lambda c: c.preferences.create(preference_request()), PREFERENCE),
     "oauth.exchange_code": Job(lambda c: c.oauth.exchange_code("TG-code-0123456789"), TOKENS),
     "oauth.refresh": Job(lambda c: c.oauth.refresh("TG-refresh-0123456789"), TOKENS),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paymentsdk._call.flow import Flow
 from paymentsdk.testing import FakeClock
 
 #: Turns of the loop in which whoever can go on has gone on.
@@ -55,49 +55,23 @@ class SimulatedClock(FakeClock):
 
 @dataclass
 class Limiter:
-    """A platform that serves so many requests per second, and says 429 to the others.
-
-    Args:
-        rate: Requests per second.
-        burst: Of a token bucket; `None` for windows of one second, in which *rate* requests are served.
-        places: Requests that it handles at once; the others wait.
-    """
+    """A platform that serves 100 requests per second, 10 of them at once, and says 429 to the others."""
 
     clock: FakeClock
     rate: float = 100.0
-    burst: float | None = None
-    latency: float = 0.01
-    retry_after: float = 1.0
     statuses: Counter[int] = field(default_factory=Counter)
-    served: Counter[object] = field(default_factory=Counter)
-    in_flight: int = 0
-    most_in_flight: int = 0
-    _tokens: dict[object, tuple[float, float]] = field(default_factory=dict)
+    _tokens: float = 10.0
+    _updated: float = 0.0
 
-    async def send(self, seller: object = "shop-1") -> tuple[int, float]:
-        """Return the status code and the Retry-After."""
-        status = 200 if self._allows(seller) else 429
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            await self.clock.sleep(self.latency)
-        finally:
-            self.in_flight -= 1
-        self.statuses[status] += 1
-        self.served[seller] += status == 200
-        return status, self.retry_after if status == 429 else 0.0
-
-    def _allows(self, seller: object) -> bool:
+    async def send(self) -> int:
+        """Return the status code."""
         now = self.clock.monotonic()
-        full = self.rate if self.burst is None else self.burst
-        tokens, when = self._tokens.get(seller, (full, now))
-        if self.burst is not None:
-            tokens, when = min(full, tokens + (now - when) * self.rate), now
-        elif now - when >= 1.0:
-            tokens, when = full, now - (now - when) % 1.0
-        allowed = tokens >= 1.0
-        self._tokens[seller] = (tokens - allowed, when)
-        return allowed
+        self._tokens, self._updated = min(10.0, self._tokens + (now - self._updated) * self.rate), now
+        status = 200 if self._tokens >= 1.0 else 429
+        self._tokens -= status == 200
+        await self.clock.sleep(0.01)
+        self.statuses[status] += 1
+        return status
 
     @property
     def rejected(self) -> float:
@@ -105,56 +79,33 @@ class Limiter:
         return self.statuses[429] / max(1, self.statuses.total())
 
 
-@dataclass
 class Callers:
     """Programs that call as the engine does: a permit for each attempt, a pause after a 429, four attempts."""
 
-    flow: object
-    platform: Limiter
-    clock: FakeClock
-    calls: int = 0
-    failed: int = 0
-    times: list[float] = field(default_factory=list)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _numbers: object = field(default_factory=itertools.count)
+    def __init__(self, flow: Flow, platform: Limiter, clock: FakeClock, count: int) -> None:
+        self.flow, self.platform, self.clock = flow, platform, clock
+        self.failed = 0
+        self.tasks = [asyncio.ensure_future(self._loop()) for _ in range(count)]
 
-    async def call(self, seller: object = "shop-1", priority: str = "interactive") -> bool:
-        """Make one call, and tell whether it succeeded."""
+    async def _loop(self) -> None:
+        while True:
+            self.failed += not await self._call()
+            await self.clock.sleep(0.0)
+
+    async def _call(self) -> bool:
         for number in range(1, 5):
-            permit = self.flow.try_acquire(seller) or await self.flow.acquire(seller, priority)
+            permit = self.flow.try_acquire("shop-1") or await self.flow.acquire("shop-1", "interactive")
             if permit is None:
                 return False
-            status, retry_after = None, 0.0
+            status = None
             try:
-                status, retry_after = await self.platform.send(seller)
+                status = await self.platform.send()
             finally:
-                self.flow.release(permit, SERVICE.get(status), retry_after)
+                self.flow.release(permit, SERVICE.get(status), 1.0 if status == 429 else 0.0)
             if status != 429:
                 return True
-            await self.clock.sleep(retry_after + self.clock.random() * min(8.0, 0.5 * 2.0 ** (number - 1)))
+            await self.clock.sleep(1.0 + self.clock.random() * min(8.0, 0.5 * 2.0 ** (number - 1)))
         return False
-
-    async def loop(self, seller: object, priority: str, pause: float) -> None:
-        """Call again and again."""
-        while True:
-            began = self.clock.monotonic()
-            succeeded = await self.call(seller, priority)
-            self.calls += 1
-            self.failed += not succeeded
-            if priority == "interactive":
-                self.times.append(self.clock.monotonic() - began)
-            await self.clock.sleep(pause)
-
-    def start(self, count: int, seller: object = "shop-1", priority: str = "interactive", pause: float = 0.0) -> None:
-        """Start *count* of them."""
-        for _ in range(count):
-            self.spawn(self.loop(seller, priority, pause))
-
-    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Start one task that ends with the test."""
-        task = asyncio.ensure_future(work)
-        self.tasks.append(task)
-        return task
 
     async def stop(self) -> None:
         """Cancel all."""

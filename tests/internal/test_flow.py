@@ -219,41 +219,27 @@ async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters):
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
-OFF = FlowControl(gate=False)
+async def load(clock: SimulatedClock, control: FlowControl, count: int, seconds: float) -> tuple[Limiter, int]:
+    """Let callers call a platform for a while; return it, and how many calls have failed."""
+    platform = Limiter(clock)
+    callers = Callers(Flow(control, clock), platform, clock, count)
+    await clock.run(seconds)
+    await callers.stop()
+    return platform, callers.failed
 
 
-@pytest.fixture
-async def run(clock: SimulatedClock):
-    """Let callers call a platform for a while."""
-    started: list[Callers] = []
-
-    async def run(platform: Limiter, control: FlowControl, *loads: dict[str, object], seconds: float = 30.0) -> Callers:
-        callers = Callers(Flow(control, clock), platform, clock)
-        started.append(callers)
-        for load in loads:
-            callers.start(**load)
-        await clock.run(seconds)
-        return callers
-
-    yield run
-    for callers in started:
-        await callers.stop()
-
-
-async def test_callers_stay_below_an_undeclared_limit(clock, run):
+async def test_callers_stay_below_an_undeclared_limit(clock):
     """At most 2 % of the requests get a 429, no call fails, and nine tenths of what the platform serves are used."""
-    platform = Limiter(clock, burst=10)
-    callers = await run(platform, ADAPTIVE, {"count": 32}, seconds=12.0)
+    platform, failed = await load(clock, ADAPTIVE, count=32, seconds=12.0)
 
     assert platform.rejected <= 0.02
-    assert 0 == callers.failed
+    assert 0 == failed
     assert platform.statuses[200] >= 0.90 * 12 * platform.rate
 
 
-async def test_without_the_adaptive_form_a_fifth_is_rejected(clock, run):
+async def test_without_the_adaptive_form_half_is_rejected(clock):
     """Negative control: the platform does reject."""
-    platform = Limiter(clock)
-    callers = await run(platform, OFF, {"count": 256}, seconds=7.0)
+    platform, failed = await load(clock, FlowControl(gate=False), count=256, seconds=9.0)
 
     assert platform.rejected > 0.5
-    assert callers.failed > 10
+    assert failed > 10
