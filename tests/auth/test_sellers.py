@@ -22,7 +22,6 @@ from paymentsdk import (
     RefreshingToken,
     Request,
     Response,
-    RetryPolicy,
     SendFailed,
     TokenPair,
 )
@@ -121,26 +120,6 @@ async def test_a_pair_that_the_platform_has_issued_to_another_is_not_taken(make_
             await client.orders.get("ORD1")
 
     assert (["TG-77", "TG-77"], [], ANN) == (platform.refreshed_with, platform.asked_by, await store.load())
-
-
-async def test_a_live_token_stays_in_use_next_to_another_pair(make_client, clock: FakeClock, caplog) -> None:
-    """It is due for a refresh, which would put the pair of one seller in place of that of the other."""
-    store = MemoryTokenStore(BOB)
-    tokens: list[str] = []
-
-    def answer(request: Request) -> Response:
-        tokens.append(request.headers["Authorization"].removeprefix("Bearer "))
-        return Response(200, {}, b'{"id":"ORD1"}')
-
-    client = make_client(ANN, store=store, transport=MemoryTransport(answer), retry=RetryPolicy(attempts=1))
-    clock.advance(80 * DAY)
-    await client.orders.get("ORD1")
-    clock.advance(20 * DAY)
-    with pytest.raises(RefreshFailed, match="another seller"):
-        await client.orders.get("ORD1")
-
-    assert ([ANN.access_token], BOB) == (tokens, await store.load())
-    assert "another seller" in caplog.text
 
 
 # --- waiters ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import (
-    ClientClosed,
     Incomplete,
-    JournalUnavailable,
     NoAnswer,
     NotSent,
     OutcomeUnknown,
@@ -116,18 +114,6 @@ async def walk(client: PaymentsClient, seller: PaymentsClient) -> object:
     return await seller.plans.search().collect()
 
 
-async def get_closed(client: PaymentsClient, seller: PaymentsClient) -> object:
-    """A call of a client that is closed."""
-    await client.aclose()
-    return await seller.orders.get("ORD1")
-
-
-async def create_unrecorded(client: PaymentsClient, seller: PaymentsClient) -> object:
-    """A named write whose journal is closed."""
-    await client.journal.aclose()
-    return await seller.orders.create(order_request(), once="t/1")
-
-
 @pytest.mark.parametrize(
     ("reply", "call", "account", "expected"),
     [
@@ -136,8 +122,6 @@ async def create_unrecorded(client: PaymentsClient, seller: PaymentsClient) -> o
         (SendFailed("reset"), get, "shop-1", NoAnswer),
         (SendFailed("refused", sent=False), create, "shop-1", NotSent),
         (503, get, "expired", RefreshFailed),
-        (503, get_closed, "shop-1", ClientClosed),
-        (503, create_unrecorded, "shop-1", JournalUnavailable),
         (b'{"paging":{"total":3},"results":[]}', walk, "shop-1", Incomplete),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -159,23 +159,16 @@ class Bounded(ResponseStruct):
 
 
 @pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        ({"count": 0}, None),
-        ({"count": "5"}, None),
-        ({"name": "aaaa"}, None),
-        ({"words": ["a", "b"]}, None),
-        ({"counts": [5, 6]}, None),
-    ],
+    "sent", [{"count": 0}, {"count": "5"}, {"name": "aaaa"}, {"words": ["a", "b"]}, {"counts": [5, 6]}]
 )
-def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object], expected: object) -> None:
+def test_what_breaks_a_rule_of_its_member_is_reported(sent: dict[str, object]) -> None:
     """Who is strict, or looks, learns that the contract is broken; the value is dropped."""
     [name] = sent
 
     decoded, [anomaly] = declared(result=Bounded).decode(body(**sent))
 
-    assert expected == getattr(decoded, name)
-    assert (f"$.{name}", sent[name], expected is None) == (anomaly.path, anomaly.value, anomaly.dropped)
+    assert getattr(decoded, name) is None
+    assert (f"$.{name}", sent[name], True) == (anomaly.path, anomaly.value, anomaly.dropped)
 
 
 @pytest.mark.parametrize(("kind", "sent"), [(list[Row], b'"none"'), (int, b"null")])

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from paymentsdk import ClientClosed, Request, Response, SendFailed
+from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 REQUEST = Request("GET", "http://x/y")
@@ -50,16 +50,6 @@ async def test_a_script_is_used_up_one_by_one() -> None:
 # --- the clock --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_is_moved_by_hand() -> None:
-    """Both times move together, by sleeping and by hand, and only then."""
-    clock = FakeClock(now=100.0)
-
-    clock.advance(5)
-    await clock.sleep(2.5)
-
-    assert (107.5, 7.5, [2.5]) == (clock.now(), clock.monotonic(), clock.slept)
-
-
 def test_alarms_ring_in_their_order_and_at_their_time() -> None:
     """Every alarm on the way rings at its own time, those that are set by others as well; a cancelled one does not."""
     clock, rang = FakeClock(), []
@@ -80,23 +70,3 @@ def test_alarms_ring_in_their_order_and_at_their_time() -> None:
 
     assert [("again", 1), ("overdue", 1), ("later", 2), ("three", 3)] == rang
     assert 5 == clock.monotonic()
-
-
-def test_chance_is_the_same_each_time() -> None:
-    """Random numbers and keys are those of the seed."""
-    first, same, second = FakeClock(), FakeClock(), FakeClock(seed=1)
-
-    assert (first.random(), first.key()) == (same.random(), same.key()) != (second.random(), second.key())
-    assert 32 == len(first.key())
-
-
-async def test_it_is_used_like_any_other() -> None:
-    """What is closed sends nothing any more, and time does not go backwards."""
-    transport = MemoryTransport([200])
-    await transport.aclose()
-
-    with pytest.raises(ClientClosed):
-        await transport.send(Request("GET", "http://x/"))
-    with pytest.raises(ValueError, match="backwards"):
-        FakeClock().advance(-1)
-    assert [] == transport.requests

@@ -145,28 +145,6 @@ async def test_a_page_is_shared_by_all_who_wait_for_it(tables) -> None:
     assert [1, 2, 3] == [row and row.id for row in shares]
 
 
-@pytest.mark.control("paymentsdk._paging.pager.Items.__anext__", unshared)
-@pytest.mark.parametrize("prefetch", [1, 4])
-async def test_a_failure_comes_after_the_rows_before_it(tables, prefetch: int) -> None:
-    """Whoever goes on from the resume point of a shared walk that failed has lost no row of the pages before."""
-    table = tables(40, changes=lambda response, request: Response(400) if "offset=10" in request.url else None)
-    rows, walked = aiter(table.search(over(table), page_size=10, prefetch=prefetch)), []
-
-    async def work() -> None:
-        async for row in rows:
-            walked.append(row.id)
-            for _ in range(3):
-                await asyncio.sleep(0)
-
-    readers = [asyncio.create_task(work()) for _ in range(3)]
-    failed, waiting = await asyncio.wait(readers, return_when=asyncio.FIRST_EXCEPTION)
-    at_the_first_failure = sorted(walked)
-    await asyncio.gather(*waiting, return_exceptions=True)
-
-    assert {10} == {reader.exception().resume_point for reader in failed}
-    assert list(range(1, 11)) == at_the_first_failure
-
-
 @pytest.mark.control("paymentsdk._paging.pager._closed", lambda operation: StopAsyncIteration())
 @pytest.mark.parametrize("count", [1, 10])
 async def test_who_is_busy_when_a_walk_is_closed(tables, count: int) -> None:

@@ -295,21 +295,6 @@ async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
     assert [3, 4] == [at for at, request in enumerate(platform.requests) if "X-Who" not in request.headers]
 
 
-@pytest.mark.control("paymentsdk._call.flow._SLOTS_AHEAD", 3600.0)
-async def test_calls_that_are_cancelled_as_they_wait_for_a_slot_leave_it_to_the_others(clock, connect):
-    """But for the one that had its slot already."""
-    platform = Platform(clock)
-    client = connect(platform, flow=FlowControl(share=Slots(1.0)))
-    calls = start(*(client.orders.get("ORD1") for _ in range(10)))
-    await clock.run(1.5)
-    for call in calls[2:9]:
-        call.cancel()
-    await clock.run(10.0)
-    await asyncio.gather(*calls, return_exceptions=True)
-
-    assert [0.0, 1.0, 3.0] == platform.times
-
-
 @pytest.mark.control(
     "paymentsdk._call.flow.Flow.pause", around=lambda _: lambda self, seconds: self._clock.sleep(seconds)
 )

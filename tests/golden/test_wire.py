@@ -56,11 +56,6 @@ def chunked(body: bytes, *, size: bytes = b"%x", trailer: bytes = b"") -> bytes:
     return head + chunks + b"0\r\n" + trailer + b"\r\n"
 
 
-def coded(status: int, code: str, *fields: str) -> bytes:
-    """Return an error response of the Orders API."""
-    return http(status, b'{"errors":[{"code":"%s","message":"no"}]}' % code.encode(), *fields)
-
-
 def right(response: Response) -> bytes:
     """Return the response that belongs to the request."""
     return http(response.status, response.body)
@@ -103,7 +98,7 @@ KINDS: dict[str, Kind] = {
     "a length that is no number": lambda r: http(r.status, r.body, length="Content-Length: +2"),
     "cut off in the head": lambda r: right(r)[:20] + THEN_CLOSE,
     "cut off in the body": lambda r: right(r)[:-1] + THEN_CLOSE,
-    "a surplus response": lambda r: right(r) + coded(404, "order_not_found"),
+    "a surplus response": lambda r: right(r) + http(404),
     "an interim response first": lambda r: b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + right(r),
     "garbage": lambda _: b"\x00\x01 no HTTP\r\n\r\n" + THEN_CLOSE,
     "a hang": lambda _: HANG,
@@ -112,18 +107,6 @@ KINDS: dict[str, Kind] = {
     "an error as 200": lambda _: http(200, b'{"status":500,"message":"Internal error"}'),
     "301": lambda _: http(301, b"", "Location: http://127.0.0.1:1/"),
     "307": lambda _: http(307, b"", "Location: http://127.0.0.1:1/"),
-    "400 of the platform": lambda _: coded(400, "property_value"),
-    "400 HTML": lambda _: http(400, b"<html>bad</html>", kind="text/html"),
-    "401": lambda _: coded(401, "unauthorized"),
-    "402 with an order": lambda _: http(402, b'{"errors":[{"code":"failed"}],"data":{"id":"ORD1"}}'),
-    "404 of the platform": lambda _: coded(404, "order_not_found"),
-    "404 of a gateway": lambda _: http(404, b'{"message":"no Route matched with those values"}'),
-    "408": lambda _: http(408, b""),
-    "409 key used": lambda _: coded(409, "idempotency_key_already_used"),
-    "429 for 3 s": lambda _: http(429, b"{}", "Retry-After: 3"),
-    "500": lambda _: http(500, b'{"message":"Internal error","status":500}'),
-    "502 HTML": lambda _: http(502, b"<html>gateway</html>", kind="text/html"),
-    "599": lambda _: http(599, b""),
 }
 
 

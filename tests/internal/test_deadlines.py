@@ -1,4 +1,4 @@
-"""Deadlines of many calls on one alarm: each rings at its time, and none after it was released."""
+"""Deadlines of many calls on one alarm, and the clock of the machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from paymentsdk._clock import SystemClock
 from paymentsdk.testing import FakeClock
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    """A clock that stands still."""
-    return FakeClock()
-
-
 class CountingClock(FakeClock):
     """Counts the alarms that are set."""
 
@@ -27,29 +21,6 @@ class CountingClock(FakeClock):
     def call_at(self, when, callback):
         self.alarms += 1
         return super().call_at(when, callback)
-
-
-async def test_each_call_has_its_own_deadline(clock) -> None:
-    """One alarm rings for the nearest deadline, and is set anew for the next: each task is cancelled at its time."""
-    deadlines, ended = Deadlines(clock), []
-
-    async def work(seconds: float) -> None:
-        watch = deadlines.add(Timeout(seconds, attempt=None), 0.0)
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            assert watch.uncancel()
-            ended.append((seconds, clock.monotonic()))
-
-    tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 1, 2)]
-    await asyncio.sleep(0)
-    for _ in range(3):
-        clock.advance(1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    assert [(1, 1), (2, 2), (3, 3)] == ended
-    assert all(task.done() for task in tasks)
 
 
 @pytest.mark.control("paymentsdk._call.deadline.REST", 0.0)

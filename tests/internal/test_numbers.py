@@ -77,11 +77,6 @@ def test_the_pauses_of_the_gate_end_at_a_second() -> None:
     assert "tried up to four times" in words_of("docs/how-to/retry-safely.md")
 
 
-def test_another_number_is_not_found() -> None:
-    """Negative control: a page does not say what is not so."""
-    assert f"For {2 * HOLD:g} seconds" not in words_of("docs/explanation/flow-control.md")
-
-
 def measured(contestant: str) -> str:
     """Return the least and the most that a call of *contestant* has cost, beside bare aiohttp."""
     tables = re.findall(

@@ -30,36 +30,6 @@ THINGS = Table(
 
 
 @pytest.fixture
-def store():
-    """A store in memory."""
-    store = Store([THINGS])
-    yield store
-    store.close()
-
-
-def test_a_transaction_is_all_or_nothing(store):
-    """With an error nothing is kept, and nobody is told; without, everything is."""
-    calls = []
-
-    def fail() -> None:
-        with store.transaction():
-            store.put(THINGS, 1, Thing("a"))
-            store.append(1, b"{}")
-            store.after_commit(lambda: calls.append("lost"))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert (None, [], []) == (store.get(THINGS, "a"), store.ledger(), calls)
-
-    with store.transaction():
-        store.put(THINGS, 1, Thing("a"))
-        store.after_commit(lambda: calls.append("kept"))
-        assert [] == calls
-    assert (Thing("a"), ["kept"]) == (store.get(THINGS, "a"), calls)
-
-
-@pytest.fixture
 def counted(tmp_path):
     """A store in a file, and the statements that SQLite runs."""
     store, statements = Store([THINGS], str(tmp_path / "sandbox.db")), []

@@ -17,7 +17,6 @@ from tests.reconcile.model import (
     drawn,
     judged,
     keeps,
-    prove_on,
     snapshot,
     survivors,
     walk,
@@ -120,13 +119,6 @@ def test_a_filter_that_reaches_further_than_it_was_proved_certifies_nothing():
         assert {*whole} <= {*walked.ids()}
 
 
-def test_a_filter_by_another_date_is_not_proved():
-    """A filter that finds no row by its date proves nothing."""
-    platform = drawn(1, shift=40 * DAY)
-
-    assert prove_on(platform) is None
-
-
 # --- A1: one response is one moment, and its total holds below max_window ---------------------------------------------
 
 
@@ -139,19 +131,6 @@ def test_a_total_of_max_window_certifies_nothing():
 
 
 # --- A2 and A3: rows stay in their window, and none joins -------------------------------------------------------------
-
-
-def test_what_breaks_a2_is_lost_as_the_documents_say():
-    """Rows whose `date_created` changes pass from a window to one that was walked: nothing can see that."""
-    assert loses(settings={"moves_created": True, "drift": "touch"})
-
-
-def test_what_breaks_a3_can_be_lost_as_the_documents_say():
-    """Rows that only join make the total rise, and the walk starts over; where others vanish, the count can agree."""
-    joining = {"joins_late": True, "order": "date_created"}
-
-    assert 0 == total(10, settings={**joining, "drift": "still"})["lost"]
-    assert loses(settings={**joining, "drift": "vanish"})
 
 
 # --- resumed ----------------------------------------------------------------------------------------------------------

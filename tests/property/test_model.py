@@ -177,28 +177,6 @@ class Machine(Harness):
             (refund["id"], refund["transaction_id"], Decimal(refund["amount"]), refund["status"]) for refund in refunds
         ]
 
-    # --- other writes -------------------------------------------------------------------------------------------------
-
-    @rule(data=st.data(), fault=faults, amount=amounts, discount=st.none() | amounts, capture=st.booleans())
-    def pay_with_wallet(self, data, fault, amount, discount, capture):
-        token = data.draw(st.sampled_from(["wallet", "reject-1", "pending-1"]))
-        charge = {"transaction_amount": Decimal(amount)}
-        if discount:
-            charge["discount"] = {"amount": Decimal(discount)}
-        body = {"wallet_payment": charge, "payer": {"token": token, "type_token": "wallet"}, "capture": capture}
-        charged = Decimal(amount) - Decimal(discount or 0)
-
-        def effect(response, key):
-            (part,) = response["payments"]
-            assert (charged, charge) == (part["transaction_amount"], response["wallet_payment"])
-            is_charged = token == "wallet" and capture
-            kind = {"wallet": "" if capture else "_authorized", "reject-1": "_rejected", "pending-1": "_pending"}[token]
-            self.model.enter(f"wallet_payment{kind}", str(response["id"]), charged if is_charged else ZERO, key)
-
-        rejection = "bad_request" if charged < 0 else None
-        key = self.old_key(data)
-        self.write("wallet_payments.create", body, fault=fault, key=key, rejection=rejection, effect=effect)
-
     @precondition(lambda self: self.model.keys)
     @rule(data=st.data(), fault=faults)
     def send_again(self, data, fault):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +20,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from paymentsdk import (
-    AiohttpTransport,
     Http11Transport,
     NotFound,
     OutcomeUnknown,
@@ -210,12 +209,9 @@ async def test_open_records_are_measured(exported: Exported, tmp_path: Path) -> 
 OPEN_RECORDS = "paymentsdk.journal.open_records"
 
 
-@pytest.mark.parametrize("make_transport", [AiohttpTransport, Http11Transport])
-async def test_open_connections_are_measured(
-    exported: Exported, make_transport: Callable[[], AiohttpTransport | Http11Transport]
-) -> None:
+async def test_open_connections_are_measured(exported: Exported) -> None:
     """Those of the pool, in use or idle; none once the client is closed."""
-    transport = make_transport()
+    transport = Http11Transport()
     observer = exported.observer(transport=transport)
 
     def count() -> int:

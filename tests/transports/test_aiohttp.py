@@ -42,11 +42,6 @@ ODD = {
     "a fragment": (lambda url: Request("GET", url + "#part"), {"target": "/orders"}),
     "no body in the response": (lambda url: Request("HEAD", url), {"method": "HEAD"}),
     "a host of the caller's": (lambda url: Request("GET", url, {"host": "a.example"}), {"host": "a.example"}),
-    "a new connection": (lambda url: Request("GET", url, fresh=True), {"connection": "close"}),
-    "a user in the URL": (
-        lambda url: Request("GET", url.replace("//", "//who:word@")),
-        {"authorization": "Basic d2hvOndvcmQ="},
-    ),
     "something to expect": (lambda url: Request("GET", url, {"Expect": "nothing"}), {"expect": "nothing"}),
     "a connection to be closed": (lambda url: Request("GET", url, {"Connection": "close"}), {"connection": "close"}),
     "a length of the caller's": (
@@ -78,11 +73,8 @@ async def test_what_is_out_of_the_ordinary_arrives(name: str, transport: Aiohttp
         lambda url: Request("GET", url + "\ud800canary"),
         lambda url: Request("GET", url, {"X-Name": "one\r\nX-Other: canary"}),
         lambda url: Request("GET", url, {"X-Name\n": "canary"}),
-        lambda url: Request("GET", url, {"X-Name": "canary\0"}),
         lambda url: Request("GET", url, {"X-Name": "canary\x01"}),
-        lambda url: Request("GET", url + "\x7fcanary"),
         lambda url: Request("GET", url + "\ncanary"),
-        lambda url: Request("GET", url + "\tcanary"),
         lambda url: Request("GET", url + " canary"),
         lambda url: Request("GET /canary", url),
     ],

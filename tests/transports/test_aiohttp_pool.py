@@ -17,41 +17,6 @@ from tests.transports.sending import failed
 # --- places in the pool -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "requests", [[(0, False), (1, False)], [(0, True), (1, False)], [(0, True), (0, True), (0, False)]]
-)
-async def test_no_more_at_a_time_than_allowed(requests: list[tuple[int, bool]], until) -> None:
-    """A limit holds whether a connection is kept or fresh, and whichever host the others go to."""
-    at_work, most, go_on = 0, 0, asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        nonlocal at_work, most
-        async for request in peer.requests():
-            at_work += 1
-            most = max(most, at_work)
-            if request.target != "/first":
-                await go_on.wait()
-            at_work -= 1
-            await peer.write(http())
-
-    async with FaultServer(script) as here, FaultServer(script) as there:
-        limited = AiohttpTransport(limit=1, drain=0.1)
-        for server in (here, there):
-            await limited.send(Request("GET", server.url("/first")))
-        sending = [
-            asyncio.ensure_future(limited.send(Request("POST", (here, there)[host].url(), fresh=fresh)))
-            for host, fresh in requests
-        ]
-        await until(lambda: at_work)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        go_on.set()
-        await asyncio.gather(*sending)
-        await limited.aclose()
-
-    assert 1 == most
-
-
 @pytest.fixture
 async def limited():
     """A transport of one connection at a time."""

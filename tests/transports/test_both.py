@@ -180,33 +180,6 @@ async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
     assert shared, "no request was cancelled after its connection had gone to the next one"
 
 
-@pytest.mark.parametrize("end", [b"cd", b"0\r\n\r\n"], ids=["length", "chunks"])
-@both
-async def test_bytes_after_a_response_belong_to_no_request(kind, end: bytes, until) -> None:
-    """A second response in the same read as the end of one that was waited for is not given to the next request."""
-    go_on = asyncio.Event()
-    coding = b"Content-Length: 4\r\n\r\nab" if end == b"cd" else b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"
-
-    async def script(peer: Peer) -> None:
-        async for _ in peer.requests():
-            if peer.number:
-                await peer.write(http(200, b"own"))
-            else:
-                await peer.write(b"HTTP/1.1 200 OK\r\n" + coding)
-                await go_on.wait()
-                await peer.write(end + http(200, b"stray"))
-
-    async with FaultServer(script) as server:
-        transport = kind(drain=0.1)
-        first = asyncio.ensure_future(transport.send(Request("GET", server.url())))
-        await until(lambda: server.seen)
-        await turns(20)
-        go_on.set()
-        assert (await first).body.startswith(b"ab")
-        assert b"own" == (await transport.send(Request("GET", server.url()))).body
-        await transport.aclose()
-
-
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @both
 def test_unread_bytes_are_seen_under_tls(kind, loop: str) -> None:

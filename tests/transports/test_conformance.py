@@ -15,7 +15,6 @@ import aiohttp
 import pytest
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from msgspec import structs
 
 from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import _expectation
@@ -227,13 +226,6 @@ class Forgetting(AiohttpTransport):
         pass
 
 
-class Keeping(AiohttpTransport):
-    """Knows of kept connections only."""
-
-    async def send(self, request: Request) -> Response:
-        return await super().send(structs.replace(request, fresh=False))
-
-
 class Telling(AiohttpTransport):
     """Puts what it knows into the reason."""
 
@@ -263,21 +255,6 @@ class Swallowing(AiohttpTransport):
             raise SendFailed("cancelled") from None
 
 
-class Shielding(AiohttpTransport):
-    """Goes on in the background when it is cancelled."""
-
-    sending = None
-
-    async def send(self, request: Request) -> Response:
-        sending = self.sending = asyncio.ensure_future(super().send(request))
-        return await asyncio.shield(sending)
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        self.sending.cancel()
-        await asyncio.wait([self.sending])
-
-
 class Believing(AiohttpTransport):
     """Believes every certificate."""
 
@@ -292,14 +269,12 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("cut_off_within_the_body", has(read=read_what_comes)),
     ("a_length_above_the_limit_is_refused_at_once", has(read=read_all)),
     ("waiting_for_a_place_takes_too_long", has(Pool, wait=wait_for_ever)),
-    ("who_no_longer_waits_is_not_sent", Shielding),
     ("failures_hold_no_credentials", Telling),
     ("logs_hold_no_credentials", Logging),
     ("an_expired_certificate_is_refused", Believing),
     ("cookies_are_not_kept", has(aiohttp, DummyCookieJar=aiohttp.CookieJar)),
     ("redirects_are_not_followed", asks(allow_redirects=True)),
     ("a_head_without_end_is_not_taken_in", asks(max_line_size=2**30, max_field_size=2**30, max_headers=2**30)),
-    ("a_fresh_connection_is_new", Keeping),
     ("nothing_is_sent_again", resending),
     ("a_stray_response_does_no_lasting_harm", careless_with_surplus),
     ("surplus_bytes_end_the_connection_a_second_response", careless_with_surplus),
