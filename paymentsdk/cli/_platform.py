@@ -121,9 +121,7 @@ def _add(commands: Commands, verb: str, operation: AnyOperation, summary: str | 
         about = "the file with the body as JSON, or - for stdin"
         add("--body", type=file, required=operation.body_required, metavar="FILE", help=about)
     if operation.name == "orders.refund":
-        add(
-            "--amount", metavar="AMOUNT", help="refund this part of a payment, such as 10.50 (default: the whole order)"
-        )
+        add("--amount", metavar="AMOUNT", help="refund this part, such as 10.50 (default: the whole order)")
         add("--payment-id", metavar="ID", help="the payment of which --amount is refunded")
     if operation.keyed:
         about = "your key for this write, such as an order number; repeating the command with it has no second effect"

@@ -42,11 +42,13 @@ exit codes:
 """
 #: The exit codes of errors; the first matching line counts.
 _FAILURES: Mapping[tuple[type[Exception], ...], int] = {
-    (RequestInvalid, errors.JournalUnavailable, ImportError, OSError, OverflowError, ValueError): MISUSED,
+    (RequestInvalid, errors.JournalUnavailable, ImportError, OSError, ValueError): MISUSED,
     (errors.AuthenticationFailed, errors.PermissionDenied, errors.ReauthorizationRequired, errors.RefreshFailed): TOKEN,
     (errors.NotWhole,): NOT_WHOLE,
     (Exception,): PLATFORM,
 }
+#: The years of orders.
+_YEARS = range(1970, 9999)
 #: The names of the amounts of a sum.
 _SUMS = ("book", "platform", "difference", "refunded (book)", "refunded", "difference of refunds")
 
@@ -91,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say("interrupted: the same command resumes from here")
         return INTERRUPTED
-    except (errors.PaymentsError, ImportError, OSError, OverflowError, ValueError) as error:
+    except (errors.PaymentsError, ImportError, OSError, ValueError) as error:
         account = getattr(error, "account", None)
         whose = f"{account}: " if account and not isinstance(error, errors.NotWhole) else ""
         say(f"paymentsdk: {whose}{sentence(error)}")
@@ -157,8 +159,14 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22") from None
-    return moment.replace(tzinfo=UTC) if len(text) == len("2026-11-22") else moment
+        moment = None
+    if moment is None or moment.year not in _YEARS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22")
+    if len(text) == len("2026-11-22"):
+        return moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; write {text}Z for UTC")
+    return moment
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
