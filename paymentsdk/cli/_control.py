@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
 from paymentsdk._files import whole
-from paymentsdk.cli._output import Output, counted, flush, print_output, spoken
+from paymentsdk.cli._output import Output, counted, print_output, spoken
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 from paymentsdk.resources.merchant_orders import MerchantOrder
@@ -314,12 +314,12 @@ def _listen(running: Running, options: Namespace) -> Output:
     with running.events() as lines:
         webhook = running.ask(Webhook, "POST", path, registration)
         try:
-            _print_now(options, Output(webhook, [f"secret: {webhook.secret}"]))
+            print_output(Output(webhook, [f"secret: {webhook.secret}"]), as_json="json" in options)
             for kind, line in pairwise(lines):
                 if kind == b"event: deliveries\n":
                     delivery = msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
                     if delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
-                        _print_now(options, Output(delivery, [_delivery_line(delivery)]))
+                        print_output(Output(delivery, [_delivery_line(delivery)]), as_json="json" in options)
         except (KeyboardInterrupt, HTTPException):
             pass
         finally:
@@ -341,11 +341,6 @@ def _save(running: Running, options: Namespace) -> Output:
 def _load(running: Running, options: Namespace) -> Output:
     content = running.send("POST", "snapshot/file", Path(options.file).read_bytes())
     return Output(msgspec.json.decode(content), [f"loaded from {options.file}"])
-
-
-def _print_now(options: Namespace, output: Output) -> None:
-    print_output(output, as_json="json" in options)
-    flush()
 
 
 def _advance(running: Running, options: Namespace) -> Output:

@@ -42,11 +42,12 @@ class Output(Struct, frozen=True):
 
 
 def print_output(output: Output, *, as_json: bool) -> int:
-    """Print the result of a command, and return its exit code."""
+    """Print the result of a command at once, and return its exit code."""
     if as_json:
         print_json(output.data)
     else:
         print("\n".join(map(visible, output.lines)))
+    flush()
     return output.code
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from paymentsdk import errors
 from paymentsdk.cli._accounts import TOKENS_VARIABLE, add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._journal import VARIABLE, journal_at
-from paymentsdk.cli._output import Output, ProgressLines, columns, counted, flush, print_output, say, sentence
+from paymentsdk.cli._output import Output, ProgressLines, columns, counted, print_output, say, sentence
 from paymentsdk.cli._parsing import file, pair, pairs
 from paymentsdk.errors import RequestInvalid
 
@@ -87,7 +87,6 @@ def _run(options: argparse.Namespace) -> int:
         not_read = [outcome for outcome in report.counts if outcome.value == "not_read"]
         code = NOT_WHOLE if report.not_whole or report.failed or not_read else SAME if report.is_same else DIFFERENT
         print_output(Output({**_data(report), "exit_code": code}, list(_lines(report))), as_json=options.json)
-        flush()
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
