@@ -188,30 +188,22 @@ def make_message(
     content = b"" if template.body is None else msgspec.json.encode(body)
     if "stale_timestamp" in faults:
         sent_at -= _STALE_SECONDS
-    addition = "-" if "wrong_signature" in faults else ""
+    secret = new_secret(request.signer, "wrong" * 8) if "wrong_signature" in faults else request.secret
     headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
-    if request.signer == "standard":
-        headers |= _standard(request.secret, values["event"], str(int(sent_at)), content + addition.encode())
-    elif request.signer != "none":
-        headers |= _manifest(request.signer, request.secret + addition, values, sent_at)
+    signer, timestamp = request.signer, str(int(sent_at))
+    if signer == "standard":
+        keys = (key for text in secret.split(" ") if (key := schemes.standard_key(text)))
+        digests = (schemes.standard_digest(key, values["event"], timestamp, content) for key in keys)
+        signatures = " ".join(f"v1,{b64encode(signature).decode()}" for signature in digests)
+        headers |= zip(schemes.STANDARD, (values["event"], timestamp, signatures), strict=True)
+    elif signer != "none":
+        timestamp = str(int(sent_at * 1000)) if signer.unit == "milliseconds" else timestamp
+        manifest, _ = schemes.manifest_text(signer.manifest, values["id"], values["request_id"], timestamp)
+        signature = digest(secret.encode(), manifest.encode(), "sha256").hex()
+        headers |= {signer.header: f"ts={timestamp},v1={signature}", "x-request-id": values["request_id"]}
     if "truncated" in faults:
         content = content[: len(content) // 2]
     return url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content
-
-
-def _standard(secret: str, event: str, timestamp: str, body: bytes) -> Mapping[str, str]:
-    """Return the headers of Standard Webhooks 1.0, with a signature for each secret."""
-    keys = (key for text in secret.split(" ") if (key := schemes.standard_key(text)))
-    signatures = (b64encode(schemes.standard_digest(key, event, timestamp, body)).decode() for key in keys)
-    return dict(zip(schemes.STANDARD, (event, timestamp, " ".join(f"v1,{text}" for text in signatures)), strict=True))
-
-
-def _manifest(signer: ManifestSigner, secret: str, values: Mapping[str, str], sent_at: float) -> Mapping[str, str]:
-    """Return the headers of a signature over a manifest."""
-    timestamp = str(int(sent_at * (1000 if signer.unit == "milliseconds" else 1)))
-    text, _ = schemes.manifest_text(signer.manifest, values["id"], values["request_id"], timestamp)
-    signature = digest(secret.encode(), text.encode(), "sha256").hex()
-    return {signer.header: f"ts={timestamp},v1={signature}", "x-request-id": values["request_id"]}
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
