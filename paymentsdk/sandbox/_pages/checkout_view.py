@@ -10,7 +10,7 @@ from msgspec import Struct
 from paymentsdk.money import ZERO
 from paymentsdk.resources.common import parse_duration
 from paymentsdk.resources.merchant_orders import MerchantOrder, MerchantOrderState, MerchantOrderStatus
-from paymentsdk.resources.orders import Order, OrderStatus, PaymentMethod, PaymentStatusDetail
+from paymentsdk.resources.orders import Order, OrderItem, OrderStatus, PaymentMethod, PaymentStatusDetail
 from paymentsdk.resources.preferences import Payer, Preference
 from paymentsdk.sandbox._handlers._sales import METHODS, Valued, currency_of, full_name, total
 from paymentsdk.sandbox._handlers.merchant_orders import amount_due, in_review, last_payment
@@ -44,7 +44,6 @@ _REFUNDED = ViewState("still", "Refunded", "The seller has refunded the payment.
 _PARTLY = ViewState("still", "Partly refunded", "The seller has refunded a part of the payment.")
 _REVIEWED = ViewState("wait", "In review", "The payment is being looked at.", "Decide it")
 _DECLINED = ViewState("bad", "Declined", "The payment was declined. The purchase can still be paid.", "Try again")
-_ORDER_DECLINED = ViewState("bad", "Declined", "The payment was declined. The order can still be paid.", "Try again")
 _NO_METHOD = ViewState("still", "No way to pay", "The shop has excluded every payment method that the sandbox has.")
 _ORDER_OUTCOMES = {
     OrderStatus.PROCESSED: _PAID,
@@ -112,10 +111,7 @@ def from_order(order: Order, attempt: str = "") -> CheckoutView:
     payment, currency = payment_of(order), order.currency or ""
     amount, cash = order.total_amount or ZERO, withdrawn(order)
     qr = order.config.qr if order.config else None
-    lines = [
-        (item.title or "", _times(item.quantity, money(currency, item.unit_price), item.unit_measure), total([item]))
-        for item in order.items or ()
-    ]
+    lines = [_line(item.title or "", item, currency, item.unit_measure) for item in order.items or ()]
     totals = {kind: discounted_total(order, kind) for kind in METHODS}
     waits = order.status == OrderStatus.CREATED and order.created_date
     return CheckoutView(
@@ -143,7 +139,7 @@ def _order_outcome(order: Order, attempt: str) -> ViewState | None:
     if order.status == OrderStatus.CREATED:
         if payment.status_detail == PaymentStatusDetail.IN_REVIEW:
             return _REVIEWED
-        return _ORDER_DECLINED if attempt == "rejected" else None
+        return _DECLINED if attempt == "rejected" else None
     # The order's own status after a partial refund depends on a policy.
     if order.status != OrderStatus.CANCELED and payment.refunded_amount and refundable(payment):
         return _PARTLY
@@ -156,10 +152,7 @@ def from_preference(preference: Preference, opened: MerchantOrderRecord, attempt
     items = order.items or ()
     currency, due = currency_of(items, ""), amount_due(order)
     names = [_name_of(item) for item in items]
-    lines = [
-        (name, _times(item.quantity, money(currency, item.unit_price)), total([item]))
-        for name, item in zip(names, items, strict=True)
-    ]
+    lines = [_line(name, item, currency) for name, item in zip(names, items, strict=True)]
     kinds, most, proposed = offered(preference), most_installments(preference), default_installments(preference)
     favourite = preference.payment_methods and preference.payment_methods.default_payment_method_id
     outcome = _preference_outcome(order, attempt) or (None if kinds else _NO_METHOD)
@@ -226,7 +219,8 @@ def _facts(*facts: tuple[str, str | Decimal | None]) -> tuple[tuple[str, str], .
     return tuple((name, str(value)) for name, value in facts if value)
 
 
-def _times(quantity: int | None, price: str, unit: str | None = None) -> str:
-    unit = _printed(unit)
+def _line(name: str, item: Valued | OrderItem, currency: str, unit: str | None = None) -> Line:
+    quantity, unit = item.quantity or 1, _printed(unit)
     measure = f" {unit}" if unit and unit != "unit" else ""
-    return f"{quantity or 1}{measure} \N{MULTIPLICATION SIGN} {price}" if measure or (quantity or 1) > 1 else ""
+    price = f"{quantity}{measure} \N{MULTIPLICATION SIGN} {money(currency, item.unit_price)}"
+    return name, price if measure or quantity > 1 else "", total([item])
