@@ -19,6 +19,7 @@ from msgspec import Struct
 from paymentsdk._database import Database, Kind, shared
 from paymentsdk._validate import check_seconds, check_within, plain_duration
 from paymentsdk.errors import RequestInvalid, describe
+from paymentsdk.resources.common import require
 from paymentsdk.webhooks import _table
 from paymentsdk.webhooks._table import Claim, InboxDepth, InboxRow
 
@@ -70,8 +71,7 @@ class Look(Struct, frozen=True, eq=False):
             RequestInvalid: As in `fence`.
         """
         moment = _seconds("updated", updated)
-        key = self._claimed[:3]
-        states = await self._lane.run(partial(_table.handled, key=key), Kind.READS)
+        states = await self._lane.run(partial(_table.handled, key=self._claimed[:3]), Kind.READS)
         if _check_name("state", state) in states:
             return False
         is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
@@ -271,15 +271,14 @@ def state_of(order: Order) -> str:
 
 
 def _check_name(name: str, value: str) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise RequestInvalid(name, "must be 1 to 200 ASCII letters, digits and _.,=@/+-")
+    is_name = isinstance(value, str) and _NAME.fullmatch(value)
+    require(is_name, name, "must be 1 to 200 ASCII letters, digits and _.,=@/+-")
     return value
 
 
 def _seconds(name: str, moment: datetime | None) -> float | None:
     if moment is None:
         return None
-    if moment.tzinfo is None:
-        raise RequestInvalid(name, "must have a time zone")
+    require(moment.tzinfo, name, "must have a time zone")
     # `datetime` could not read later or earlier moments, such as `datetime.max`, back.
     return min(max(moment.timestamp(), 0.0), _LATEST)
