@@ -4,8 +4,8 @@
 So no frame that waits holds a token or a request head. `Engine.value` waits for the response, and handles only success.
 It hands every other outcome to a `Call` as the outcome of its first attempt: the call owns all failures.
 
-`Plan.begin` declines if it cannot begin immediately: no token at hand, no idle connection, a limit, or a log at DEBUG.
-Then the call takes the general way from its beginning.
+`Plan.begin` declines if it cannot begin immediately: no token at hand, a limit, or a log at DEBUG. Then the call takes
+the general way from its beginning.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     """The name of the placeholder. `None` if the path has none."""
     behind: str
     token: str | None = None
-    """The token that `head` was prepared with."""
+    """The token that `request` and `head` were prepared with."""
+    request: Request | None = None
+    """The request without its path, its key and its body."""
     head: object | None = None
+    """The head of `request` for `begin`. `None` if the transport has prepared none yet."""
 
     def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
         """Begin the first attempt; return `None` if it cannot begin immediately.
@@ -105,37 +108,35 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         key = clock.key() if operation.keyed else None
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)
-        exchange: Exchange | None
+        transport, exchange = self.transport, None
         try:
-            if self.transport is None:
-                exchange = self._send(target, key, content)
-            else:
-                exchange = self.transport.begin(self.head, target, key, content, loop)
+            if transport is not None and self.head is not None:
+                exchange = transport.begin(self.head, target, key, content, loop)
+            response, end = exchange or self._send(target, key, content)
         except BaseException as error:  # noqa: BLE001 - it may have been sent: the call decides what it means
-            exchange = _raise(error), _keep
-        if exchange is None:
-            state.deadlines.remove(deadline)
-            return None
-        response, end = exchange
+            response, end = _raise(error), _keep
         return Begun(response, end, deadline, started, sent_at, body, content, path, target, key, self.token)
 
     def _send(self, target: str, key: str | None, content: bytes) -> Exchange:
-        """Send the request through the transport. `head` has all of it except the path, the key and the body."""
-        head = cast("Request", self.head)
-        headers = Headers(head.headers)
+        """Send the request through `send` of the transport, which may wait for a connection."""
+        common = cast("Request", self.request)
+        headers = Headers(common.headers)
         if key is not None:
             headers[self.operation.key_header] = key
-        request = structs.replace(head, url=head.url + target, headers=headers, body=content)
+        request = structs.replace(common, url=common.url + target, headers=headers, body=content)
         return self.state.transport.send(request), _keep
 
     def _is_ready(self, now: float) -> bool:
-        """Return whether a token is at hand, and a head prepared with it."""
+        """Return whether a token is at hand, and prepare `request` and `head` with it."""
         try:
             token = self.bearer.token(now)
         except Exception:  # noqa: BLE001 - the general way reports what a token source raised
             return False
-        if token is None or (token is self.token and self.head is not None):
-            return token is not None
+        if token is None:
+            return False
+        transport = self.transport
+        if token is self.token and (transport is None or self.head is not None):
+            return True
         operation, settings = self.operation, self.settings
         _ = operation.decoder  # A result type that cannot be decoded must fail before a write.
         headers = common_headers(operation, settings, token)
@@ -147,10 +148,10 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         left = end_of_attempt(timeout, 0.0, inf if timeout.total is None else timeout.total)
         bare: Intent[B, R] = Intent(operation, "", {}, None, None, b"", None, None, has_own_key=False)
         request = bare.request(settings, None, None, left, connect_timeout(timeout, left), fresh=False, attempt=1)
-        request = structs.replace(request, headers=headers)
+        self.request = request = structs.replace(request, headers=headers)
         self.token = token
-        self.head = request if self.transport is None else self.transport.prepare(request, key_header)
-        return self.head is not None
+        self.head = None if transport is None else transport.prepare(request, key_header)
+        return True
 
     def read(self, response: Response, begun: Begun[B]) -> R | None:
         """Return the value of a documented success that follows the contract, otherwise `None`."""
