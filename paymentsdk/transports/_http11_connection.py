@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import lru_cache
-from typing import NoReturn, cast
+from typing import NoReturn, TypeAlias, cast
 
 from paymentsdk._headers import Headers
 from paymentsdk.transports._pool import unread_on, words_of_system
@@ -22,7 +22,7 @@ MAX_HEAD = 64 * 1024
 #: The pattern does not backtrack (`*+`).
 _REASON = rb"(?: [\t -~\x80-\xff]*+)?\r\n"
 _FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t -~\x80-\xff]*+\r\n"
-_HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])" + _REASON + rb"(?:" + _FIELD + rb")*\r\n")
+_HEAD = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])" + _REASON + rb"(?:" + _FIELD + rb")*\r\n")
 #: A usual head: a final response with one length, and no other field that decides where the response ends.
 _OTHERS = rb"(?:(?!(?i:connection|content-encoding|content-length|transfer-encoding):)" + _FIELD + rb")*+"
 _USUAL_HEAD = re.compile(
@@ -63,6 +63,10 @@ _SWITCHING = 101
 _NO_CONTENT = 204
 #: Responses with these statuses have no body.
 _BODILESS = frozenset({_NO_CONTENT, 304})
+
+
+#: Reads a response; see `read_parts`.
+Parts: TypeAlias = Generator[None, bytes, tuple[int, bytes, bytes, bool]]
 
 
 @lru_cache(maxsize=64)
@@ -106,63 +110,120 @@ class ResponseHeaders(Mapping[str, str]):
 CASELESS.add(ResponseHeaders)
 
 
-class Chunks:
-    """Reads a body in chunks, of at most *most* bytes, into the list *body*."""
+def read_parts(data: bytes, most: int, *, has_body: bool) -> Parts:
+    """Read a response that comes in parts: *data* first, then what is sent; an empty part is the end of the connection.
 
-    __slots__ = ("_body", "_expected", "_framing", "_left", "_most", "_size", "_unread", "has_surplus")
+    Return the status, the head, the body of at most *most* bytes, and whether another request may follow. Bytes after
+    the end of the response are surplus: then no request may follow. With *has_body* false (HEAD), it has no body.
 
-    def __init__(self, body: list[bytes], most: int) -> None:
-        self._body = body
-        self._most = most
-        #: The bytes of the body so far, the bytes of its framing so far, and the missing bytes of the current chunk.
-        self._size = self._framing = self._left = 0
-        self._expected = _FIRST_SIZE
-        self._unread = b""
-        self.has_surplus = False
+    Raises:
+        SendFailed: The response is malformed or too large.
+    """
+    status, head, data = yield from _read_heads(data)
+    keep, coding, length = _read_framing(head)
+    if status in _BODILESS or not has_body:
+        # HEAD and 304 have the length of the resource. A 204 with a length may be followed by anything.
+        is_empty = status != _NO_CONTENT or (coding is None and length in {None, b"0"})
+        return status, head, b"", keep and is_empty and not data
+    if coding is not None:
+        body, has_surplus = yield from _read_chunks(data, most)
+        return status, head, body, keep and not has_surplus
+    size = most if length is None else int(length)
+    if size > most:
+        raise too_long(most)
+    parts, received = [data], len(data)
+    while (received < size or length is None) and ((data := (yield)) or length is not None):
+        parts.append(data)
+        received += len(data)
+        if length is None and received > most:
+            raise too_long(most)
+    return status, head, b"".join(parts)[:size], keep and length is not None and received == size
 
-    def read(self, data: bytes) -> bool:
-        """Read a part of the response; return whether the response is complete. Bytes after its end are surplus.
 
-        Raises:
-            SendFailed: The chunks are malformed, too small, or have too many bytes.
-        """
-        data, self._unread = self._unread + data, b""
-        start = 0
-        while True:
-            if self._left:
-                chunk = data[start : start + self._left]
-                self._body.append(chunk)
-                start += len(chunk)
-                self._left -= len(chunk)
-                if self._left:
-                    return False
-            match = self._expected.match(data, start)
-            if match is None:
-                return self._wait(data[start:])
-            self._framing += match.end() - start
-            start = match.end()
-            if self._expected is _TRAILER:
-                self.has_surplus = start < len(data)
-                return True
-            self._begin_chunk(int(match[1], 16))
+def _read_heads(data: bytes) -> Generator[None, bytes, tuple[int, bytes, bytes]]:
+    """Read heads up to the final one; return its status, its bytes, and the bytes after it."""
+    size = searched = 0  # No head ends before this position; so a slow head is searched only once.
+    while True:
+        end = data.find(_END, searched) + len(_END)
+        if end < len(_END):
+            if data[: len(_BEGINNING)] != _BEGINNING[: len(data)] or _BARE_LF.search(data, searched):
+                _refuse("its head is malformed")
+            _check_size(size + len(data))
+            searched = max(0, len(data) - len(_END))
+            data += yield
+            continue
+        head, data, searched = data[:end], data[end:], 0
+        if (match := _HEAD.fullmatch(head)) is None:
+            _refuse("its head is malformed")
+        size += end
+        _check_size(size)
+        if (status := int(match[1])) >= _FINAL:
+            return status, head, data
+        if status == _SWITCHING:
+            raise SendFailed("the server switched to another protocol", permanent=True)
 
-    def _begin_chunk(self, size: int) -> None:
-        """Expect a chunk of *size* bytes, or the trailer."""
-        self._left, self._expected = size, _NEXT_SIZE if size else _TRAILER
-        self._size += size
-        if self._size > self._most:
-            raise too_long(self._most)
-        if self._framing > _MOST_FRAMING + self._size // _BYTES_PER_FRAMING:
+
+def _check_size(size: int) -> None:
+    # One limit for all heads, since interim heads can go on without end.
+    if size > MAX_HEAD:
+        _refuse("its head is too large")
+
+
+def _read_framing(head: bytes) -> tuple[bool, bytes | None, bytes | None]:
+    """Return whether the *head* allows a further request, the transfer coding, and the length of the body."""
+    keep = not head.startswith(b"HTTP/1.0")
+    fields: dict[bytes, bytes] = {}
+    for name, value in _FRAMING.findall(head.lower()):
+        if name == b"connection":
+            keep = keep and b"close" not in value
+        elif name in fields:
+            _refuse(f"it has two fields {name.decode()}")
+        else:
+            fields[name] = value.strip(b" \t")
+    length, coding = fields.get(b"content-length"), fields.get(b"transfer-encoding")
+    if coding is not None and (coding != b"chunked" or length is not None):
+        _refuse("its length is ambiguous")
+    if length is not None and not (length.isdigit() and len(length) <= _LONGEST_NUMBER):
+        _refuse("its length is not a number")
+    if fields.get(b"content-encoding", b"") not in {b"identity", b""}:
+        raise SendFailed("the response is compressed, which was not asked for", permanent=True)
+    return keep, coding, length
+
+
+def _read_chunks(data: bytes, most: int) -> Generator[None, bytes, tuple[bytes, bool]]:
+    """Read a body in chunks; return it, and whether more bytes have arrived."""
+    chunks: list[bytes] = []
+    start = size = framing = 0  # `framing` counts the bytes that are not of the body.
+    expected = _FIRST_SIZE
+    while True:
+        while (match := expected.match(data, start)) is None:
+            data, start = data[start:], 0
+            if len(data) > _LONGEST_LINE:
+                _refuse("its trailer, or an extension of a chunk, is too large")
+            if _BEGINNINGS[expected].fullmatch(data) is None:
+                _refuse("its chunks are malformed")
+            data += yield
+        framing += match.end() - start
+        start = match.end()
+        if expected is _TRAILER:
+            return b"".join(chunks), start < len(data)
+        missing = int(match[1], 16)
+        expected = _NEXT_SIZE if missing else _TRAILER
+        size += missing
+        if size > most:
+            raise too_long(most)
+        if framing > _MOST_FRAMING + size // _BYTES_PER_FRAMING:
             _refuse("its chunks are too small")
+        while missing > len(data) - start:
+            chunks.append(data[start:])
+            missing -= len(data) - start
+            data, start = (yield), 0
+        chunks.append(data[start : start + missing])
+        start += missing
 
-    def _wait(self, unread: bytes) -> bool:
-        """Keep the bytes of an incomplete line."""
-        if len(unread) > _LONGEST_LINE:
-            _refuse("its trailer, or an extension of a chunk, is too large")
-        if _BEGINNINGS[self._expected].fullmatch(unread) is None:
-            _refuse("its chunks are malformed")
-        self._unread = unread
-        return False
+
+def _refuse(reason: str) -> NoReturn:
+    raise SendFailed(f"the response is not valid HTTP: {reason}")
 
 
 class ConnectionResponse(Response, frozen=True):
@@ -189,7 +250,8 @@ class Connection(asyncio.BufferedProtocol):
         self._forget = forget
         self._closed = False
         self._reused = False
-        self._begin()
+        #: Reads a response that comes in parts.
+        self._parts: Parts | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._readable: Callable[[int], object] | None = None
 
@@ -245,15 +307,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """The server sends nothing more. This ends a body that has neither a length nor chunks."""
-        if self._waiting is not None and self._head and self._size < 0 and self._chunks is None:
-            self._keep = False
-            self._finish()
+        if self._waiting is not None and self._parts is not None:
+            self._read(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the request that waits for its response, if there is one."""
         if exc is not None:
             reason = f"the connection broke{words_of_system(exc)}"
-        elif self._head or self._partial:
+        elif self._parts is not None:
             reason = "the server closed the connection within its response"
         else:
             reason = "the server closed the connection without a response"
@@ -267,25 +328,12 @@ class Connection(asyncio.BufferedProtocol):
         The response has at most *most* bytes of body. With *head* (a HEAD request), it has no body. With *keep*,
         another request may follow.
         """
-        self._without_body = head
+        self._has_body = not head
         self._most = most
         self._keep = keep
-        if self._begun:
-            self._begin()
         self._waiting = waiting = loop.create_future()
         self.transport.write(message)
         return waiting
-
-    def _begin(self) -> None:
-        """Reset the state of a response that came in parts."""
-        self._begun = False
-        self._head = self._partial = b""
-        #: The length of the body; -1 if the head does not have it.
-        self._size: int = -1
-        #: The bytes of the heads, and later of the body.
-        self._received = 0
-        self._body: list[bytes] = []
-        self._chunks: Chunks | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the shared buffer: its bytes are copied before another connection reads."""
@@ -298,108 +346,34 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()  # It is unsolicited, and later responses would be shifted.
             return
         data = bytes(self._buffer[:nbytes])
-        if not self._begun and not self._without_body and (match := _USUAL_HEAD.match(data)) is not None:
+        if self._parts is None and self._has_body and (match := _USUAL_HEAD.match(data)) is not None:
             end = match.end()
             if int(match[2]) == nbytes - end <= self._most:
                 self._deliver(int(match[1]), data[:end], data[end:])
                 return
-        self._begun = True
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """Read a part of a response that comes in parts."""
         try:
-            part = data if self._head else self._read_head(data)
-            is_whole = part is not None and (self._read_body(part) if self._chunks is None else self._chunks.read(part))
+            if self._parts is None:
+                self._parts = read_parts(data, self._most, has_body=self._has_body)
+                next(self._parts)
+            else:
+                self._parts.send(data)
+        except StopIteration as whole:
+            status, head, body, keep = whole.value
+            self._keep = self._keep and keep
+            self._deliver(status, head, body)
         except SendFailed as error:
             self.abort(error.with_traceback(None))
-        else:
-            if is_whole:
-                self._finish()
-
-    def _read_head(self, data: bytes) -> bytes | None:
-        """Read heads up to the final one; return the bytes after it, or `None` while it is incomplete."""
-        unread = 0  # No head ends before this position; so a slow head is searched only once.
-        if self._partial:
-            unread = max(0, len(self._partial) - len(_END))
-            data = self._partial + data
-        while (end := data.find(_END, unread)) >= 0:
-            end += len(_END)
-            unread = 0
-            head = data[:end]
-            match = _HEAD.fullmatch(head)
-            if match is None:
-                _refuse("its head is malformed")
-            # One limit for all heads, since interim heads can go on without end.
-            self._received += end
-            if self._received > MAX_HEAD:
-                _refuse("its head is too large")
-            version, status = match.groups()
-            self._status = int(status)
-            data = data[end:]
-            if self._status >= _FINAL:
-                if version == b"0":
-                    self._keep = False
-                self._received, self._partial = 0, b""
-                self._read_framing(head)
-                return data
-            if self._status == _SWITCHING:
-                raise SendFailed("the server switched to another protocol", permanent=True)
-        if data[: len(_BEGINNING)] != _BEGINNING[: len(data)] or _BARE_LF.search(data, unread):
-            _refuse("its head is malformed")
-        if self._received + len(data) > MAX_HEAD:
-            _refuse("its head is too large")
-        self._partial = data
-        return None
-
-    def _read_framing(self, head: bytes) -> None:
-        """Read from the *head* where the response ends."""
-        self._head = head
-        fields: dict[bytes, bytes] = {}
-        for name, value in _FRAMING.findall(head.lower()):
-            if name == b"connection":
-                self._keep = self._keep and b"close" not in value
-            elif name in fields:
-                _refuse(f"it has two fields {name.decode()}")
-            else:
-                fields[name] = value.strip(b" \t")
-        length, coding = fields.get(b"content-length"), fields.get(b"transfer-encoding")
-        if coding is not None and (coding != b"chunked" or length is not None):
-            _refuse("its length is ambiguous")
-        if length is not None and not (length.isdigit() and len(length) <= _LONGEST_NUMBER):
-            _refuse("its length is not a number")
-        if fields.get(b"content-encoding", b"") not in {b"identity", b""}:
-            raise SendFailed("the response is compressed, which was not asked for", permanent=True)
-        if self._without_body or self._status in _BODILESS:
-            # HEAD and 304 have the length of the resource. A 204 with a length may be followed by anything.
-            self._keep = self._keep and (self._status != _NO_CONTENT or (coding is None and length in {None, b"0"}))
-            self._size = 0
-        elif coding is not None:
-            self._chunks = Chunks(self._body, self._most)
-        elif length is not None:
-            self._size = int(length)
-            if self._size > self._most:
-                raise too_long(self._most)
-
-    def _read_body(self, data: bytes) -> bool:
-        """Read a part of a body with a length, or that ends with its connection; return whether it is whole."""
-        self._body.append(data)
-        self._received += len(data)
-        if self._size < 0 and self._received > self._most:
-            raise too_long(self._most)
-        return self._received >= self._size >= 0
-
-    def _finish(self) -> None:
-        """Deliver a response that came in parts."""
-        self._keep = self._keep and not self._has_surplus()
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        if self._received > self._size >= 0:
-            body = body[: self._size]
-        self._body.clear()  # The chunk reader shares the list, and may live as long as the connection.
-        self._deliver(self._status, self._head, body)
 
     def _deliver(self, status: int, head: bytes, body: bytes) -> None:
         """Deliver the response, and then return the connection to the pool, unless it must be closed.
 
         In this order, the caller that waits for the response can discard the connection before its next request.
         """
-        waiting, self._waiting = self._waiting, None
+        waiting, self._waiting, self._parts = self._waiting, None, None
         if waiting is not None and not waiting.done():
             waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
         self._reused = True
@@ -411,11 +385,3 @@ class Connection(asyncio.BufferedProtocol):
             self._release(self)
         else:
             self.close()
-
-    def _has_surplus(self) -> bool:
-        """Return whether more bytes have arrived than the response has."""
-        return self._received > self._size if self._chunks is None else self._chunks.has_surplus
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise SendFailed(f"the response is not valid HTTP: {reason}")
