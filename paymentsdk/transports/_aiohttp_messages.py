@@ -13,18 +13,14 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paymentsdk._futures import retrieve_exception
-from paymentsdk._validate import is_loopback
-from paymentsdk.errors import describe
-from paymentsdk.transports._pool import HOST_BEGINS, words_of_system
+from paymentsdk._secrets import masked
+from paymentsdk._validate import check_proxy, is_loopback
+from paymentsdk.errors import RequestInvalid, describe
+from paymentsdk.transports._pool import HOST_BEGINS, flaw_of, words_of_system
 from paymentsdk.transports.base import PoolFull, Request, SendFailed, too_long
 
 #: The status codes of a response; aiohttp skips the interim ones below, except 101.
 _FINAL = range(200, 600)
-#: Characters that no part of a request may have: control characters (a header field may have a tab), and characters
-#: that UTF-8 cannot encode.
-_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-#: Characters that every part of a request may have.
-_PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
 #: Characters of a proxy's user and password (RFC 7617 leaves the encoding open; aiohttp uses this one).
 _LATIN1 = re.compile("[\x00-\xff]*")
 
@@ -38,21 +34,14 @@ def checked_url(request: Request) -> URL:
     Raises:
         SendFailed: HTTP cannot express it.
     """
-    headers = request.headers
-    text = "".join((request.method, request.url, *headers, *headers.values()))
-    # The second check is the same as `isprintable`, in two thirds of the time.
-    is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
-    # A space would end the method or the target in the first line. yarl would drop a tab, and change the path.
-    has_space = " " in request.url or " " in request.method
-    if has_space or (not is_printable and (_UNSENDABLE.search(text) or "\t" in request.url)):
-        flaw = "the method, the URL or a header has a character in it that cannot be sent"
-    else:
+    flaw, url = flaw_of(request), request.url
+    if flaw is None:
         try:
-            path = request.url.find("/", HOST_BEGINS)
-            if path < 0 or "?" in request.url or "#" in request.url:
-                return _parsed(request.url)
+            path = url.find("/", HOST_BEGINS)
+            if path < 0 or "?" in url or "#" in url:
+                return _parsed(url)
             # Most URLs differ from the last one only in their path, and parsing a URL takes longer than all checks.
-            return _parsed(request.url[:path]).with_path(request.url[path:], encoded=True)
+            return _parsed(url[:path]).with_path(url[path:], encoded=True)
         except ValueError:
             flaw = "the URL is malformed"
     raise SendFailed(flaw, sent=False, permanent=True)
@@ -65,33 +54,35 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def proxy_for(url: URL, proxy: str) -> tuple[URL, dict[str, str] | None]:
-    """Return *proxy* without its login, and the header field with the login.
-
-    Raises:
-        SendFailed: The request must not go through the proxy, or the proxy's login cannot be sent.
-    """
-    address, login = _without_login(proxy)
-    # Plain http to this machine is allowed because no other machine can read it.
-    if url.scheme == "http" and is_loopback(url.host or "") and not is_loopback(address.host or ""):
-        reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
-        raise SendFailed(reason, sent=False, permanent=True)
-    return address, login
-
-
-def _without_login(proxy: str) -> tuple[URL, dict[str, str] | None]:
-    """Return *proxy* without its user and password, and the header field with them, if it has them.
+def proxy_of(proxy: str | None) -> tuple[URL | None, dict[str, str]]:
+    """Return the URL of a *proxy* without its user and password, and the header field with them, if it has them.
 
     aiohttp would show a login in the URL when it warns of an unclosed connection.
+
+    Raises:
+        RequestInvalid: This is not the URL of a proxy, or its login cannot be sent.
     """
-    url = URL(proxy)
-    if (url.raw_user, url.raw_password) == (None, None):
-        return url, None
-    user, password = url.user or "", url.password or ""
+    check_proxy(proxy)
+    url = None if proxy is None else URL(proxy)
+    if url is None or (url.raw_user, url.raw_password) == (None, None):
+        return url, {}
+    user, password = masked(url.user or ""), masked(url.password or "")
     if ":" in user or not _LATIN1.fullmatch(user + password):
-        raise SendFailed("the proxy's user or password cannot be written as HTTP", sent=False, permanent=True)
-    login = b64encode(f"{user}:{password}".encode("latin1")).decode()
-    return url.with_user(None), {"Proxy-Authorization": "Basic " + login}
+        raise RequestInvalid("proxy", "has a user or a password that cannot be written as HTTP")
+    return url.with_user(None), {
+        "Proxy-Authorization": "Basic " + b64encode(f"{user}:{password}".encode("latin1")).decode()
+    }
+
+
+def check_proxied(url: URL, proxy: URL) -> None:
+    """Check that a request to *url* may go through *proxy*.
+
+    Raises:
+        SendFailed: It is plain http to this machine, which is allowed because no other machine can read it.
+    """
+    if url.scheme == "http" and is_loopback(url.host or "") and not is_loopback(proxy.host or ""):
+        reason = "plain http to this machine would show the token to a proxy on another: use https, or no proxy"
+        raise SendFailed(reason, sent=False, permanent=True)
 
 
 # --- responses --------------------------------------------------------------------------------------------------------

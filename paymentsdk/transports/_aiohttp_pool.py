@@ -28,7 +28,7 @@ from paymentsdk.transports._pool import (
     shared_buffer,
     unread_on,
 )
-from paymentsdk.transports.base import CASELESS, Response, SendFailed
+from paymentsdk.transports.base import CASELESS, SendFailed
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -94,6 +94,9 @@ class Wire(asyncio.BufferedProtocol):
         else:
             self.handler.data_received(bytes(self.buffer[:nbytes]))
 
+    def discard(self) -> None:
+        self.transport.abort()
+
     def eof_received(self) -> None:
         self.handler.eof_received()
 
@@ -108,12 +111,6 @@ class Wire(asyncio.BufferedProtocol):
         self.handler.resume_writing()
 
 
-class ConnectionResponse(Response, frozen=True):
-    """A response that knows its connection."""
-
-    connection: Wire | None = None
-
-
 class Attempt(Struct, eq=False):
     """One request that is being sent."""
 
@@ -125,15 +122,6 @@ class Attempt(Struct, eq=False):
     """Its connection; `None` as long as nothing can have been sent."""
     reused: bool | None = None
     """Whether the connection has carried a request before. `None` if it belongs to the caller's session."""
-    ended: bool = False
-    """Whether the transport was closed meanwhile."""
-
-    def end(self, task: asyncio.Task[object]) -> None:
-        """End the attempt: the transport is closed, and the time to drain is over."""
-        if self.wire is None and not self.ended:
-            task.cancel()  # Once, even if closed twice: `SessionPool.failure_of` takes one back.
-        self.ended = True
-        self.abandon()
 
     def abandon(self) -> None:
         """Abort its connection, unless another request uses it. Closing would still write the rest of the request."""
@@ -262,12 +250,17 @@ class SessionPool(Pool[Wire]):
             request_class=OutgoingRequest,
         )
 
+    @property
+    def ended(self) -> bool:
+        """Whether the requests in flight were ended."""
+        return self.closed and self.owned
+
     def failure_of(
         self, error: BaseException, attempt: Attempt, task: asyncio.Task[object], method: str
     ) -> SendFailed | ClientClosed | None:
         """Return the outcome if *attempt* ended in *error*; `None` if the caller gets the error itself."""
         if isinstance(error, asyncio.CancelledError):
-            if attempt.ended and attempt.wire is None:
+            if self.ended and attempt.wire is None:
                 ours = task.uncancel() <= attempt.cancelling
             else:
                 # aiohttp cancels requests that wait for a connection when the session's owner closes the session.
@@ -276,7 +269,7 @@ class SessionPool(Pool[Wire]):
                 return closed_while_waiting()
         if not isinstance(error, Exception):
             return None
-        if attempt.ended:
+        if self.ended:
             return SendFailed("the transport was closed", sent=attempt.wire is not None)
         if self.session.closed and isinstance(error, RuntimeError):
             return ClientClosed("the session is closed")
@@ -285,6 +278,7 @@ class SessionPool(Pool[Wire]):
 
     async def abort(self) -> None:
         """See `Pool.abort`. Requests on the caller's session go on."""
+        had_ended = self.ended
         await super().abort()
         if self.loop.is_closed():
             # The loop is closed, so these attempts never end. They must not keep the transport alive.
@@ -292,7 +286,9 @@ class SessionPool(Pool[Wire]):
             self.connections.clear()
         if self.owned:
             for task, attempt in tuple(self.attempts.items()):
-                attempt.end(task)
+                if attempt.wire is None and not had_ended:
+                    task.cancel()  # Once, even if closed twice: `failure_of` takes one back.
+                attempt.abandon()
             # RuntimeError: a stopped loop can wait for nothing. It closes the connections when it goes on.
             with contextlib.suppress(TimeoutError, RuntimeError):
                 # A peer that reads nothing must not block us: aiohttp waits until the peer has read what was written.

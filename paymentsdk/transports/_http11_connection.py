@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NoReturn, TypeAlias, cast
 
 from paymentsdk._headers import Headers
-from paymentsdk.transports._pool import unread_on, words_of_system
+from paymentsdk.transports._pool import ConnectionResponse, unread_on, words_of_system
 from paymentsdk.transports.base import CASELESS, Response, SendFailed, too_long
 
 #: The most bytes of a head, including the interim responses before it.
@@ -224,12 +224,6 @@ def _read_chunks(data: bytes, most: int) -> Generator[None, bytes, tuple[bytes, 
 
 def _refuse(reason: str) -> NoReturn:
     raise SendFailed(f"the response is not valid HTTP: {reason}")
-
-
-class ConnectionResponse(Response, frozen=True):
-    """A response that knows its connection."""
-
-    connection: Connection | None = None
 
 
 class Connection(asyncio.BufferedProtocol):

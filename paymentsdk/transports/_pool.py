@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import lru_cache
 from math import inf
 from ssl import SSLCertVerificationError, SSLError
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from paymentsdk.errors import ClientClosed
-from paymentsdk.transports.base import UNSENT, PoolFull
+from paymentsdk.transports.base import UNSENT, PoolFull, Request, Response
 
 #: The most connections. aiohttp's 100 makes a busy service wait for a place; many more would come near the 1,024 files
 #: that many systems allow a process to open.
@@ -27,6 +29,14 @@ HOST_BEGINS = len("https://")
 LARGE = 64 * 1024
 #: The most bytes of one read.
 _READ = 64 * 1024
+#: The name of a header field (RFC 9110, 5.6.2).
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FLAW = "the method, the URL or a header has a character in it that cannot be sent"
+#: Characters that no part of a request may have: control characters (a header field may have a tab), and characters
+#: that UTF-8 cannot encode.
+_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+#: Characters that every part of a request may have.
+_PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
 
 
 C = TypeVar("C")
@@ -149,6 +159,20 @@ class Pool(Generic[C]):
                     place.set_result(None)
 
 
+class Discardable(Protocol):
+    """A connection that can be closed before another request uses it."""
+
+    def discard(self) -> None:
+        """Start no further request on it."""
+        ...
+
+
+class ConnectionResponse(Response, frozen=True):
+    """A response that knows its connection."""
+
+    connection: Discardable | None = None
+
+
 class PooledTransport(Generic[P]):
     """A transport whose connections belong to the event loop and the process of its first request."""
 
@@ -162,6 +186,15 @@ class PooledTransport(Generic[P]):
     def open_connections(self) -> int:
         """The number of open connections, in use or idle; 0 with your own session."""
         return 0 if self._pool is None else len(self._pool.connections)
+
+    def discard(self, response: Response) -> None:
+        """Start no further request on the connection of *response*.
+
+        A request that has started on it meanwhile fails: it would get the next response, which belongs to another
+        request.
+        """
+        if isinstance(response, ConnectionResponse) and response.connection is not None:
+            response.connection.discard()
 
     async def aclose(self) -> None:
         """Reject new requests, give requests in flight `drain` seconds to end, and close the connections.
@@ -201,6 +234,27 @@ class PooledTransport(Generic[P]):
             if former is not None:
                 await former.abort()
         return pool
+
+
+def flaw_of(request: Request, own_fields: frozenset[str] = frozenset()) -> str | None:
+    """Return why HTTP cannot express *request*, or `None`. Only the transport may set *own_fields*."""
+    # No error passes this frame, which has the token (CONTRIBUTING: frames).
+    headers = request.headers
+    line = request.method + request.url
+    text = "".join((line, *headers, *headers.values()))
+    # The same as `isprintable`, in two thirds of the time.
+    is_printable = text.isascii() and not text.encode().translate(None, _PRINTABLE)
+    # A space would end the method or the target in the first line. yarl would drop a tab, and change the path.
+    if " " in line or (not is_printable and (_UNSENDABLE.search(text) or "\t" in line)):
+        return _FLAW
+    return _flaw_of_names(tuple(headers), own_fields)
+
+
+@lru_cache(maxsize=64)
+def _flaw_of_names(names: tuple[str, ...], own_fields: frozenset[str]) -> str | None:
+    if (own := next((name for name in names if name.lower() in own_fields), None)) is not None:
+        return f"the header field {own.title()} is set by the transport"
+    return None if all(map(_NAME.fullmatch, names)) else _FLAW
 
 
 def overslept(began: float, within: float | None) -> bool:

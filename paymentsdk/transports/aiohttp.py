@@ -28,11 +28,10 @@ import aiohttp
 from aiohttp.hdrs import CONNECTION
 
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_proxy
 from paymentsdk.errors import RequestInvalid
-from paymentsdk.transports._aiohttp_messages import checked_url, proxy_for, read
-from paymentsdk.transports._aiohttp_pool import Attempt, ConnectionResponse, ConnectorOptions, SessionPool
-from paymentsdk.transports._pool import LARGE, POOL_SIZE, PooledTransport
+from paymentsdk.transports._aiohttp_messages import check_proxied, checked_url, proxy_of, read
+from paymentsdk.transports._aiohttp_pool import Attempt, ConnectorOptions, SessionPool
+from paymentsdk.transports._pool import LARGE, POOL_SIZE, ConnectionResponse, PooledTransport
 from paymentsdk.transports.base import Request, Response, SendFailed
 
 __all__ = ["ConnectorOptions"]  # `AiohttpTransport` is public at the top level.
@@ -101,7 +100,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         **connector: Unpack[ConnectorOptions],
     ) -> None:
         proxy = masked(proxy)
-        check_proxy(proxy)
+        self._proxy, self._login = proxy_of(proxy)
         if session is not None:
             if proxy is not None or trace_configs or connector:
                 raise RequestInvalid("session", "cannot be combined with options, which its owner sets")
@@ -111,7 +110,6 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
             if session.auth is not None:
                 raise RequestInvalid("session", "has its own auth, but a request carries only one token")
         super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
-        self._proxy = proxy
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -148,9 +146,8 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         request. In your own session, the transport cannot close a single connection. Instead, the next requests ask the
         server to close theirs, as many as the session may have connections.
         """
-        if isinstance(response, ConnectionResponse) and response.connection is not None:
-            response.connection.transport.abort()
-        elif (pool := self._pool) is not None and not pool.owned and pool.session.connector is not None:
+        super().discard(response)
+        if (pool := self._pool) is not None and not pool.owned and pool.session.connector is not None:
             pool.emptying = pool.session.connector.limit or POOL_SIZE
 
     async def _exchange(self, pool: SessionPool, request: Request, attempt: Attempt) -> Response:
@@ -160,9 +157,10 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
         if attempt.fresh or pool.emptying:
             headers[CONNECTION] = "close"
             pool.emptying = max(0, pool.emptying - 1)
-        proxy, login = (None, None) if self._proxy is None else proxy_for(url, self._proxy)
-        if login and url.scheme == "http":
-            headers |= login  # There is no tunnel: the proxy reads the request itself.
+        if self._proxy is not None:
+            check_proxied(url, self._proxy)
+            if url.scheme == "http":
+                headers |= self._login  # There is no tunnel: the proxy reads the request itself.
         within = request.connect_timeout
         if not pool.enter():
             within = await pool.wait(within)
@@ -178,8 +176,8 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 max_line_size=_LONGEST_LINE,
                 max_field_size=_LONGEST_LINE,
                 timeout=_connecting_within(within),
-                proxy=proxy,
-                proxy_headers=login,
+                proxy=self._proxy,
+                proxy_headers=self._login,
             )
             try:
                 content = await read(response, request.max_response)
@@ -188,7 +186,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 raise
         finally:
             pool.leave()
-        if attempt.ended:
+        if pool.ended:
             raise ConnectionAbortedError  # The transport was closed: the response may be cut off.
         if (wire := attempt.wire) is not None:
             if wire.transport.get_write_buffer_size():

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import ClientClosed, RequestInvalid
-from paymentsdk.transports._http11_connection import Connection, ConnectionResponse
+from paymentsdk.transports._http11_connection import Connection
 from paymentsdk.transports._pool import (
     HOST_BEGINS,
     LARGE,
@@ -27,6 +27,7 @@ from paymentsdk.transports._pool import (
     Pool,
     PooledTransport,
     closed_while_waiting,
+    flaw_of,
     overslept,
     shared_buffer,
     words_of_system,
@@ -35,13 +36,8 @@ from paymentsdk.transports.base import Exchange, Request, Response, SendFailed
 
 __all__: list[str] = []  # Public at the top level: import them from there.
 
-#: Bytes that no line of a request may have; the value of a header field may have a tab.
-_CONTROLS = bytes({*range(32), 127} - {ord("\t")})
 #: Only the transport sets these header fields: they frame the request, or decide whether its connection goes on.
 _OWN_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"})
-
-#: A method, or the name of a header field (RFC 9110, 5.6.2).
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Methods without a `Content-Length` if the request has no body.
 _BODILESS = frozenset({"GET", "HEAD"})
 #: The beginning of a URL: the scheme, the host, and the optional port.
@@ -107,7 +103,6 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             raise RequestInvalid("ssl", "must be an ssl.SSLContext, True or False")
         new_pool = partial(ConnectionPool, limit, keepalive_timeout, ssl=ssl, family=family)
         super().__init__(new_pool, drain)
-        self._checked_names: tuple[str, ...] = ()
 
     async def send(self, request: Request) -> Response:
         """See `paymentsdk.Transport`.
@@ -127,12 +122,10 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         server = pool.servers.get(url[:end])
         if server is None:
             server = pool.servers[url[:end]] = _parse(url[:end])
-        # A view: tracebacks show variables, but not the bytes behind a view (CONTRIBUTING: frames). No exception passes
-        # here.
+        if (flaw := flaw_of(request, _OWN_FIELDS)) is not None:
+            raise SendFailed(flaw, sent=False, permanent=True)
         fresh = request.fresh or len(request.body) > LARGE
-        message = self._serialize(request, url[end:], server.host_field, fresh=fresh)
-        if message is None:
-            raise SendFailed(_flaw(request), sent=False, permanent=True)
+        message = _serialized(request, url[end:], server.host_field, fresh=fresh)
         within = request.connect_timeout
         if not pool.enter():
             within = await pool.wait(within)
@@ -156,7 +149,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         end = url.find("/", HOST_BEGINS)
         origin = url if end < 0 else url[:end]
         server = None if pool is None or request.method == "HEAD" else pool.servers.get(origin)
-        if pool is None or server is None or self._serialize(request, "/", server.host_field, fresh=False) is None:
+        if server is None or flaw_of(request, _OWN_FIELDS) is not None:
             return None
         fields = {"Host": server.host_field, **request.headers}
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
@@ -187,36 +180,6 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         message = memoryview(head.start + line + head.fields + value + length + body)
         response = connection.send(message, loop, head.most, head=False, keep=True)
         return response, partial(pool.end, connection, response)
-
-    def discard(self, response: Response) -> None:
-        """See `paymentsdk.DiscardingTransport`."""
-        if isinstance(response, ConnectionResponse) and response.connection is not None:
-            response.connection.discard()
-
-    def _serialize(self, request: Request, target: str, host: str, *, fresh: bool) -> memoryview | None:
-        """Return the bytes of *request*; `None` if they would not be valid HTTP."""
-        names = tuple(request.headers)
-        if names != self._checked_names:  # Nearly always the same names.
-            if not all(map(_NAME.fullmatch, names)) or not _OWN_FIELDS.isdisjoint(map(str.lower, names)):
-                return None
-            self._checked_names = names
-        body = request.body
-        line = f"{request.method} {target}"
-        lines = [f"{line} HTTP/1.1", f"Host: {host}", *map(": ".join, request.headers.items())]
-        if fresh:
-            lines.append("Connection: close")
-        if body or request.method not in _BODILESS:
-            lines.append(f"Content-Length: {len(body)}")
-        lines += ("", "")
-        try:
-            head = "\r\n".join(lines).encode()
-        except UnicodeEncodeError:
-            return None
-        # The only control characters are those that end the lines.
-        breaks = 2 * (len(lines) - 1)
-        if len(head) - len(head.translate(None, _CONTROLS)) != breaks or line.count(" ") > 1 or "\t" in line:
-            return None
-        return memoryview(head + body)
 
 
 class PreparedHead(HiddenRepr, Struct, eq=False):
@@ -390,12 +353,15 @@ def connect_error(error: Exception, server: Server, *, in_time: bool = True) -> 
     return SendFailed(f"{reason} ({server.place}){words_of_system(error)}", sent=False, permanent=permanent)
 
 
-def _flaw(request: Request) -> str:
-    """Return why *request* cannot be written as HTTP."""
-    for name in request.headers:
-        if name.lower() in _OWN_FIELDS:
-            return f"the header field {name.title()} is set by the transport"
-    return "the method, the URL or a header has a character in it that cannot be sent"
+def _serialized(request: Request, target: str, host: str, *, fresh: bool) -> memoryview:
+    """Return the bytes of *request*, behind a view: tracebacks show variables (CONTRIBUTING: frames)."""
+    body = request.body
+    lines = [f"{request.method} {target} HTTP/1.1", f"Host: {host}", *map(": ".join, request.headers.items())]
+    if fresh:
+        lines.append("Connection: close")
+    if body or request.method not in _BODILESS:
+        lines.append(f"Content-Length: {len(body)}")
+    return memoryview("\r\n".join((*lines, "", "")).encode() + body)
 
 
 def _with_path(url: str) -> str:

@@ -174,7 +174,7 @@ async def test_a_proxy_that_rejects() -> None:
     assert outcome == (False, False, f"no connection to the proxy (127.0.0.1:{port}): Connection refused")
 
 
-@pytest.mark.control("paymentsdk.transports._aiohttp_messages._without_login", lambda proxy: (URL(proxy), None))
+@pytest.mark.control("paymentsdk.transports.aiohttp.proxy_of", lambda proxy: (URL(proxy), {}))
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
     monkeypatch: pytest.MonkeyPatch, scheme: str
