@@ -38,8 +38,8 @@ def user_id(token: str | None) -> str | None:
 
 def _is_of_another_seller(token: str, before: str) -> bool:
     """Return whether the two tokens certainly belong to different sellers."""
-    seller, seller_before = certain_user_id(token), certain_user_id(before)
-    return seller is not None and seller_before is not None and seller != seller_before
+    sellers = {certain_user_id(token), certain_user_id(before)}
+    return len(sellers) > 1 and None not in sellers
 
 
 def _check_seller(token: str | None, first: str | None) -> str | None:
@@ -142,10 +142,7 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     def _take(self, token: str | None) -> None:
         """Use *token* from now on, if it belongs to the same seller."""
-        if self.token is not None:
-            self.first = _check_seller(self.token, self.first)
-        if self.first is not None:
-            _check_seller(token, self.first)
+        self.first = _check_seller(token, _check_seller(self.token, self.first))
         self.token = token
 
     @property

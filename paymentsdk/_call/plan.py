@@ -10,10 +10,10 @@ the general way from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -43,20 +43,16 @@ _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
 _CERTAIN = 2
 
 
-class Begun(HiddenRepr, Struct, Generic[B], eq=False):
+class Begun(HiddenRepr, Struct, Generic[B, R], eq=False):
     """A first attempt that was begun, and all that a `Call` needs to go on after it."""
 
+    intent: Intent[B, R]
     response: Awaitable[Response]
     end: Callable[[], object]
     """Gives the connection back. Call it once."""
     deadline: Deadline
     started: float
     sent_at: float
-    body: B | None
-    content: bytes
-    path: Mapping[str, object]
-    target: str
-    key: str | None
     token: str | None
     """The token that was sent. The plan may have another by now."""
 
@@ -85,7 +81,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
     head: object | None = None
     """The head of `request` for `begin`. `None` if the transport has prepared none yet."""
 
-    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B] | None:
+    def begin(self, body: B | None, path: dict[str, PathValue]) -> Begun[B, R] | None:
         """Begin the first attempt; return `None` if it cannot begin immediately.
 
         Raises:
@@ -106,24 +102,25 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
                 target = fill_path(operation.path, operation.path_names, path)
         content = encode(operation, body)
         key = clock.key() if operation.keyed else None
+        intent = Intent(operation, target, path, None, body, content, None, key, has_own_key=False)
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)
         transport, exchange = self.transport, None
         try:
             if transport is not None and self.head is not None:
                 exchange = transport.begin(self.head, target, key, content, loop)
-            response, end = exchange or self._send(target, key, content)
+            response, end = exchange or self._send(intent)
         except BaseException as error:  # noqa: BLE001 - it may have been sent: the call decides what it means
-            response, end = _raise(error), _keep
-        return Begun(response, end, deadline, started, sent_at, body, content, path, target, key, self.token)
+            response, end = _outcome(error), _keep
+        return Begun(intent, response, end, deadline, started, sent_at, self.token)
 
-    def _send(self, target: str, key: str | None, content: bytes) -> Exchange:
+    def _send(self, intent: Intent[B, R]) -> Exchange:
         """Send the request through `send` of the transport, which may wait for a connection."""
         common = cast("Request", self.request)
         headers = Headers(common.headers)
-        if key is not None:
-            headers[self.operation.key_header] = key
-        request = structs.replace(common, url=common.url + target, headers=headers, body=content)
+        if intent.key is not None:
+            headers[self.operation.key_header] = intent.key
+        request = structs.replace(common, url=common.url + intent.target, headers=headers, body=intent.content)
         return self.state.transport.send(request), _keep
 
     def _is_ready(self, now: float) -> bool:
@@ -153,7 +150,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         self.head = None if transport is None else transport.prepare(request, key_header)
         return True
 
-    def read(self, response: Response, begun: Begun[B]) -> R | None:
+    def read(self, response: Response, intent: Intent[B, R]) -> R | None:
         """Return the value of a documented success that follows the contract, otherwise `None`."""
         operation = self.operation
         try:
@@ -162,13 +159,13 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             value, identity = operation.decoder.exact(response.body), operation.identity
             if value is None or identity is None:
                 return value
-            compared = identity.compare(begun.body, begun.path, value)
+            compared = identity.compare(intent.body, intent.path, value)
         except Exception:  # noqa: BLE001 - the call reads it again, and reports what is wrong
             return None
         is_certain = not operation.writes or compared.agreed >= _CERTAIN
         return value if compared.mismatch is None and not compared.anomalies and is_certain else None
 
-    def succeeded(self, begun: Begun[B]) -> None:
+    def succeeded(self, begun: Begun[B, R]) -> None:
         """Record that a first attempt succeeded."""
         state, deadline = self.state, begun.deadline
         if deadline.expired:
@@ -177,15 +174,13 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         if state.budgets.remaining:
             state.budgets.deposit(self.seller_key, self.operation.retry)
 
-    def call(self, begun: Begun[B], outcome: Response | BaseException) -> Call[B, R]:
+    def call(self, begun: Begun[B, R], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after a first attempt with this *outcome*."""
-        path, body, content, key = begun.path, begun.body, begun.content, begun.key
-        intent = Intent(self.operation, begun.target, path, None, body, content, None, key, has_own_key=False)
-        call = self.call_for(intent)
+        call = self.call_for(begun.intent)
         call.credential.token, call.deadline, call.attempts = begun.token, begun.deadline, 1
         call.started = call.sending = begun.started
         call.sent_at = begun.sent_at
-        call.first = _raise(outcome) if isinstance(outcome, BaseException) else _return(outcome)
+        call.first = _outcome(outcome)
         return call
 
 
@@ -193,15 +188,13 @@ def _keep() -> None:
     """Do nothing: a transport that has only `send` gives its connections back itself."""
 
 
-async def _raise(error: BaseException) -> NoReturn:
+async def _outcome(outcome: Response | BaseException) -> Response:
     try:
-        raise error
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
     finally:
-        del error  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
-
-
-async def _return(response: Response) -> Response:
-    return response
+        del outcome  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
 
 
 def direct(transport: Transport) -> DirectTransport | None:
