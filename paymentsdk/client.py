@@ -33,7 +33,7 @@ from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Operation
 from paymentsdk._headers import check_headers, masked_values
 from paymentsdk._secrets import masked
-from paymentsdk._validate import check_methods, check_seconds
+from paymentsdk._validate import check_methods, check_seconds, check_within
 from paymentsdk._version import __version__
 from paymentsdk.errors import APIError, Incomplete, NoAnswer, NotSent, ReauthorizationRequired, RequestInvalid
 from paymentsdk.events import TokenRefreshed
@@ -441,9 +441,10 @@ class PaymentsClient:
         Raises:
             RequestInvalid: *concurrency* is out of range. Raised here, not by the iterator.
         """
-        from paymentsdk._call.concurrent_map import concurrent_map
+        from paymentsdk._call.concurrent_map import MOST, outcomes
 
-        return concurrent_map(function, items, concurrency=concurrency, ordered=ordered)
+        check_within("concurrency", concurrency, 1, MOST)
+        return outcomes(function, items, concurrency, ordered=ordered)
 
     async def recover(
         self, *, progress: Callable[[RecoverySummary], None] | None = None, look_up: LookUps | None = None

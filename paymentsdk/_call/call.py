@@ -228,7 +228,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         finally:
             waited = state.clock.monotonic() - since
             if not admitted:
-                self.count_wait(waited)
+                self.queued_before += waited
             events.throttled(self, waited, admitted=admitted)
         state.deadlines.restart(deadline)
         return permit

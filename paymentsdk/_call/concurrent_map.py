@@ -7,13 +7,13 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paymentsdk._validate import check_within
 from paymentsdk.errors import PaymentsError
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_MOST = 100_000
+#: The most calls under way.
+MOST = 100_000
 
 
 class MapOutcome(Struct, Generic[T, R], frozen=True):
@@ -41,17 +41,10 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
         return f"MapOutcome({self.item!r}, {result})"
 
 
-def concurrent_map(
-    function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], *, concurrency: int, ordered: bool
-) -> AsyncGenerator[MapOutcome[T, R], None]:
-    """See `PaymentsClient.map`."""
-    check_within("concurrency", concurrency, 1, _MOST)
-    return _outcomes(function, items, concurrency, ordered=ordered)
-
-
-async def _outcomes(
+async def outcomes(
     function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], concurrency: int, *, ordered: bool
 ) -> AsyncGenerator[MapOutcome[T, R], None]:
+    """See `PaymentsClient.map`."""
     #: The calls that run, or have ended but were not yielded yet. So a slow consumer holds back the reader.
     calls: dict[asyncio.Task[R], T] = {}
     free = asyncio.Semaphore(concurrency)

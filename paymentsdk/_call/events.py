@@ -96,10 +96,6 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         # Not after a failure: the machine may be suspended while it waits for the response.
         self.sending = self.state.clock.monotonic()
 
-    def count_wait(self, waited: float) -> None:
-        """Record that an attempt has *waited* without getting a permit."""
-        self.queued_before += waited
-
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
     """Return the fields that all events of *call* have."""

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def delay(policy: RetryPolicy, number: int, failure: Failed, jitter: float) -> float:
-    """Return the seconds to wait after attempt *number* (from 1): the requested pause, plus full jitter.
-
-    All calls that are rejected at the same moment are told the same pause. Without the jitter they would all come back
-    at the same time.
-    """
-    return failure.retry_after + jitter * min(policy.max_delay, policy.base_delay * 2.0 ** (number - 1))
-
-
 def _budget(seller: object, rule: RetryClass) -> tuple[object, str]:
     """Return the key of the budget for retries of *seller*: reads, writes and token requests have a budget each."""
     group = "reads" if rule is RetryClass.READ else "writes"
@@ -136,7 +127,13 @@ class Retries(Struct, Generic[R], eq=False):
         return next_step(self.rule, outcome, self.history, self.policy) is Verdict.RETRY
 
     def _delay(self, state: "RetryCallState") -> float:
-        return delay(self.policy, self._number(state), _outcome(state), self.clock.random())
+        """Return the seconds to wait: the requested pause, plus full jitter.
+
+        All calls that are rejected at the same moment are told the same pause. Without the jitter they would all come
+        back at the same time.
+        """
+        longest = min(self.policy.max_delay, self.policy.base_delay * 2.0 ** (self._number(state) - 1))
+        return _outcome(state).retry_after + self.clock.random() * longest
 
     def _number(self, state: "RetryCallState") -> int:
         return max(1, state.attempt_number - self.pool_waits)

@@ -167,12 +167,9 @@ def _message(parsed: object, details: tuple[ErrorDetail, ...], body: bytes) -> s
 
 
 def _phrase(status: int) -> str:
-    try:
-        from http import HTTPStatus  # only a response without a message needs it
+    from http import HTTPStatus  # only a response without a message needs it
 
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "no message"
+    return next((known.phrase for known in HTTPStatus if known == status), "no message")
 
 
 def _text(entry: object, *names: str) -> str | None:

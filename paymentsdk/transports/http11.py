@@ -51,6 +51,7 @@ _FAILURES = (
     (tls.SSLCertVerificationError, "the server's certificate does not verify", True),
     (tls.SSLError, "the TLS handshake failed", False),
     (gaierror, "the host name was not resolved", False),
+    (TimeoutError, "no connection in time", False),
     (ValueError, "the host name is malformed", True),  # Raised by the codec for host names.
     (Exception, "no connection to the server", False),
 )
@@ -114,18 +115,14 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         loop, pool = asyncio.get_running_loop(), self._pool
         if pool is None or pool.usable_on is not loop:
             pool = await self._bind()
-        url = request.url
-        end = url.find("/", HOST_BEGINS)
-        if end < 0 or "#" in url:
-            url = _with_path(url)
-            end = url.find("/", HOST_BEGINS)
-        server = pool.servers.get(url[:end])
+        origin, target = _split(request.url)
+        server = pool.servers.get(origin)
         if server is None:
-            server = pool.servers[url[:end]] = _parse(url[:end])
+            server = pool.servers[origin] = _parse(origin)
         if (flaw := flaw_of(request, _OWN_FIELDS)) is not None:
             raise SendFailed(flaw, sent=False, permanent=True)
         fresh = request.fresh or len(request.body) > LARGE
-        message = _serialized(request, url[end:], server.host_field, fresh=fresh)
+        message = _serialized(request, target, server.host_field, fresh=fresh)
         within = request.connect_timeout
         if not pool.enter():
             within = await pool.wait(within)
@@ -145,9 +142,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
 
     def prepare(self, request: Request, key_header: str | None) -> object | None:
         """See `paymentsdk.transports.base.DirectTransport`."""
-        pool, url = self._pool, request.url
-        end = url.find("/", HOST_BEGINS)
-        origin = url if end < 0 else url[:end]
+        pool, (origin, base) = self._pool, _split(request.url)
         server = None if pool is None or request.method == "HEAD" else pool.servers.get(origin)
         if server is None or flaw_of(request, _OWN_FIELDS) is not None:
             return None
@@ -155,7 +150,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
         return PreparedHead(
             origin,
-            f"{request.method} {url[len(origin) :]}".encode(),
+            f"{request.method} {base.rstrip('/')}".encode(),
             (f" HTTP/1.1{lines}" + ("" if key_header is None else f"\r\n{key_header}: ")).encode(),
             has_length=request.method not in _BODILESS,
             most=request.max_response,
@@ -275,9 +270,9 @@ class ConnectionPool(Pool[Connection]):
             if not connection.is_usable(unread=server.secure):
                 failure = SendFailed("the server closed the connection, or sent data, before the request", sent=False)
             elif overslept(began, within):
-                failure = connect_error(TimeoutError(), server, in_time=False)
+                failure = _connect_error(TimeoutError(), server)
         except (OSError, ValueError, RuntimeError) as error:
-            failure = connect_error(error, server, in_time=not bound.expired())
+            failure = _connect_error(error, server)
         except BaseException:
             connection.abort()
             raise
@@ -345,10 +340,8 @@ def _parse(origin: str) -> Server:
     return Server(name.strip("[]"), port, name if port == default else place, place, secure=scheme == "https")
 
 
-def connect_error(error: Exception, server: Server, *, in_time: bool = True) -> SendFailed:
+def _connect_error(error: Exception, server: Server) -> SendFailed:
     """Return the failure for a connection that could not be opened, in the system's words and without secrets."""
-    if not in_time:
-        return SendFailed(f"no connection in time ({server.place})", sent=False)
     reason, permanent = next((reason, permanent) for kind, reason, permanent in _FAILURES if isinstance(error, kind))
     return SendFailed(f"{reason} ({server.place}){words_of_system(error)}", sent=False, permanent=permanent)
 
@@ -364,10 +357,11 @@ def _serialized(request: Request, target: str, host: str, *, fresh: bool) -> mem
     return memoryview("\r\n".join((*lines, "", "")).encode() + body)
 
 
-def _with_path(url: str) -> str:
-    """Return *url* with a path and without its fragment, which is not sent."""
+def _split(url: str) -> tuple[str, str]:
+    """Return the beginning of *url* up to its path, and the rest without the fragment, which is not sent."""
     url = url.partition("#")[0]
-    return url if "/" in url[HOST_BEGINS:] else f"{url}/"
+    end = url.find("/", HOST_BEGINS)
+    return (url, "/") if end < 0 else (url[:end], url[end:])
 
 
 @cache

@@ -76,7 +76,7 @@ async def test_a_longer_wait_is_the_callers_to_decide(play) -> None:
     assert [30] == whole(waited.slept)
 
 
-@pytest.mark.control("paymentsdk._call.retry.delay", lambda policy, number, failure, chance: 0.0)
+@pytest.mark.control("paymentsdk._call.retry.Retries._delay", lambda self, state: 0.0)
 async def test_no_pause_outlives_the_call(play) -> None:
     """A pause that would end at the deadline or after it is not begun: the caller learns at once."""
     played = await play("orders.create", asks_for(20), timeout=Timeout(total=20.0))
