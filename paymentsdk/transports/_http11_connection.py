@@ -266,21 +266,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def discard(self) -> None:
         """Start no further request on it. A request that has started fails: the next response is not its own."""
-        if self._waiting is None:
-            self.close()
-        else:
-            self.abort(SendFailed("the connection delivered the response to another request"))
-
-    def close(self) -> None:
-        """Close it after writing the rest of the request."""
-        self._let_go()
-        if self._readable is not None:
-            self.transport.close()
+        self.abort(SendFailed("the connection delivered the response to another request"))
 
     def abort(self, error: SendFailed | None = None) -> None:
-        """Close it now, with *error* as the outcome of its request; without *error*, the request was abandoned."""
+        """Close it now, with *error* as the outcome of its request; without *error*, nobody waits for the outcome."""
         waiting, self._waiting = self._waiting, None
-        self._let_go()
+        if not self._closed:
+            self._closed = True
+            self._forget(self)
         if self._readable is not None:
             self.transport.abort()
         if error is not None and waiting is not None and not waiting.done():
@@ -292,12 +285,6 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         elif waiting.done() and not waiting.cancelled():
             waiting.exception()  # Otherwise asyncio would log that it was never retrieved.
-
-    def _let_go(self) -> None:
-        """Give its place back, once."""
-        if not self._closed:
-            self._closed = True
-            self._forget(self)
 
     def eof_received(self) -> None:
         """The server sends nothing more. This ends a body that has neither a length nor chunks."""
@@ -371,11 +358,8 @@ class Connection(asyncio.BufferedProtocol):
         if waiting is not None and not waiting.done():
             waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
         self._reused = True
-        if self.transport.get_write_buffer_size():
-            # The server may not have read the whole request yet. The next request would wait behind it, and closing the
-            # connection would wait for the server.
-            self.abort()
-        elif self._keep:
+        # The server may not have read the whole request yet. The next request would wait behind it.
+        if self._keep and not self.transport.get_write_buffer_size():
             self._release(self)
         else:
-            self.close()
+            self.abort()

@@ -44,8 +44,6 @@ _BODILESS = frozenset({"GET", "HEAD"})
 _ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
 _PORTS_END = 2**16
-#: Seconds that a TLS connection has to shut down.
-_SHUTDOWN = 1.0
 #: Why a connection failed, and whether every later one will fail. The first match counts.
 _FAILURES = (
     (tls.SSLCertVerificationError, "the server's certificate does not verify", True),
@@ -264,7 +262,6 @@ class ConnectionPool(Pool[Connection]):
                     server.port,
                     family=self._family,
                     ssl=context if server.secure else None,
-                    ssl_shutdown_timeout=_SHUTDOWN if server.secure else None,
                 )
             # A TLS connection may have a ticket to read; without TLS, nothing arrives before the request.
             if not connection.is_usable(unread=server.secure):
@@ -292,18 +289,18 @@ class ConnectionPool(Pool[Connection]):
         """
         if len(self.connections) >= self.limit:
             oldest = [server.idle[0] for server in self.servers.values() if server.idle]
-            min(oldest, key=lambda connection: connection.idle_until).close()
+            min(oldest, key=lambda connection: connection.idle_until).abort()
 
     def _release(self, server: Server, connection: Connection) -> None:
         """Keep the *connection* to a *server* after a request, and close connections that were idle too long."""
         now = time.monotonic()
         while server.idle and server.idle[0].idle_until <= now:
-            server.idle[0].close()
+            server.idle[0].abort()
         if self._keepalive_timeout and not self.closed:
             connection.idle_until = now + self._keepalive_timeout
             server.idle.append(connection)
         else:
-            connection.close()
+            connection.abort()
 
     def _forget(self, server: Server, connection: Connection) -> None:
         """Remove the closed *connection* to a *server*."""
