@@ -143,23 +143,20 @@ class Engine:
         plan: Plan[B, R] | None = self._plans[operation] if operation in self._plans else self._plan(operation)
         if plan is None:
             return await self.general_value(operation, body, path)
-        call, response = None, cast("Response", None)
         try:
             if (begun := plan.begin(body, path)) is None:
                 return await self.general_value(operation, body, path)
+            outcome: Response | BaseException
             try:
-                response = await begun.response
+                outcome = await begun.response
             except BaseException as error:  # noqa: BLE001 - the call decides what it means
-                call = plan.call(begun, error.with_traceback(None))
+                outcome = error.with_traceback(None)
             finally:
                 begun.end()
-            if call is None:
-                if (value := plan.read(response, begun.intent)) is not None:
-                    plan.succeeded(begun)
-                    return value
-                call = plan.call(begun, response)
-                del response
-            del begun  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
+            if (value := plan.read(outcome, begun)) is not None:
+                return value
+            call = plan.call(begun, outcome)
+            del begun, outcome  # Breaks a reference cycle through the traceback (CONTRIBUTING: cycles).
             return (await call.run()).value
         except PaymentsError as error:
             error.account, error.operation = self.settings.account, error.operation or operation.name

@@ -150,29 +150,28 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         self.head = None if transport is None else transport.prepare(request, key_header)
         return True
 
-    def read(self, response: Response, intent: Intent[B, R]) -> R | None:
-        """Return the value of a documented success that follows the contract, otherwise `None`."""
-        operation = self.operation
+    def read(self, outcome: Response | BaseException, begun: Begun[B, R]) -> R | None:
+        """Return the value of a documented success that follows the contract, and end the call; otherwise `None`."""
+        state, operation, intent, deadline = self.state, self.operation, begun.intent, begun.deadline
+        response = cast("Response", outcome)
         try:
             if response.status != operation.status:
                 return None
             value, identity = operation.decoder.exact(response.body), operation.identity
-            if value is None or identity is None:
-                return value
-            compared = identity.compare(intent.body, intent.path, value)
+            if value is not None and identity is not None:
+                compared = identity.compare(intent.body, intent.path, value)
+                is_certain = not operation.writes or compared.agreed >= _CERTAIN
+                if compared.mismatch is not None or compared.anomalies or not is_certain:
+                    return None
         except Exception:  # noqa: BLE001 - the call reads it again, and reports what is wrong
             return None
-        is_certain = not operation.writes or compared.agreed >= _CERTAIN
-        return value if compared.mismatch is None and not compared.anomalies and is_certain else None
-
-    def succeeded(self, begun: Begun[B, R]) -> None:
-        """Record that a first attempt succeeded."""
-        state, deadline = self.state, begun.deadline
-        if deadline.expired:
-            deadline.uncancel()  # The response came at the moment when our deadline cancelled the wait.
-        state.deadlines.remove(deadline)
-        if state.budgets.remaining:
-            state.budgets.deposit(self.seller_key, self.operation.retry)
+        if value is not None:
+            if deadline.expired:
+                deadline.uncancel()  # The response came at the moment when our deadline cancelled the wait.
+            state.deadlines.remove(deadline)
+            if state.budgets.remaining:
+                state.budgets.deposit(self.seller_key, operation.retry)
+        return value
 
     def call(self, begun: Begun[B, R], outcome: Response | BaseException) -> Call[B, R]:
         """Return the call that goes on after a first attempt with this *outcome*."""
