@@ -157,9 +157,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             events.notify_if_token_revoked(self)
 
     async def _next_attempt(self) -> Result[R] | Failed:
-        """Make a further attempt with its own time limit, unless the task was cancelled."""
-        if self.deadline.cancelled_by_others():
-            raise asyncio.CancelledError  # The transport swallowed the cancellation; this task sends nothing more.
+        """Make a further attempt with its own time limit. The pause before it has raised a swallowed cancellation."""
         self.state.deadlines.restart(self.deadline)
         return await self._attempt()
 
