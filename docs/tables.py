@@ -71,8 +71,11 @@ def described(operation: Operation[object, object]) -> str:
         f"- Request: {code(f'{operation.method} {operation.path}')}",
         f"- Response: {statuses}, {'pages of ' if operation.page else ''}{link}",
     ]
-    if operation.identity is not None:
-        lines.append(f"- Compared with the request: {', '.join(map(code, operation.identity.members))}")
+    members = [echo.member for echo in operation.echoes if not echo.fallback]
+    if (addition := operation.addition) is not None:
+        members += [f"{addition.member}[].{echo.member}" for echo in addition.echoes]
+    if members:
+        lines.append(f"- Compared with the request: {', '.join(map(code, members))}")
     if operation.keyed:
         lines.append("- Takes `idempotency_key`")
     lines += [f"- May carry {code(name)}: {meaning}" for name, meaning in operation.headers.items()]

@@ -103,14 +103,12 @@ class Identity:
         self._echoes = [echo for echo in echoes if not echo.fallback]
         self._fallback = [echo for echo in echoes if echo.fallback]
         self._addition = addition
-        self.members: tuple[str, ...] = tuple(echo.member for echo in self._echoes)
         places = {echo: _check_echo(echo, body, result, placeholders) for echo in echoes}
         #: The places of the compared members in a response, spelt as in anomalies.
         self._places = [places[echo] + "." for echo in self._echoes]
         if addition is not None:
             place = member_place(addition.member, result, "the result")
             entry = struct_at(addition.member, result)
-            self.members += tuple(f"{addition.member}[].{echo.member}" for echo in addition.echoes)
             self._places += [place + _check_echo(echo, body, entry, ())[1:] + "." for echo in addition.echoes]
 
     def compare(self, body: object, path: Mapping[str, object], value: object) -> Comparison:
