@@ -27,7 +27,7 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 
-class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
+class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False, gc=False):
     """One request that a caller wants to take effect once, in any number of attempts."""
 
     operation: Operation[B, R]
@@ -44,7 +44,7 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False):
     """The header fields of only this request."""
     key: str | None
     """The idempotency key of all attempts."""
-    has_own_key: bool
+    has_own_key: bool = False
     """Whether the key is the caller's own. Then an earlier call may have sent it."""
     first_sent_at: float | None = None
     """When an earlier call sent the key, in seconds since the epoch. `None` if the caller does not say."""

@@ -102,7 +102,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
                 target = fill_path(operation.path, operation.path_names, path)
         content = encode(operation, body)
         key = clock.key() if operation.keyed else None
-        intent = Intent(operation, target, path, None, body, content, None, key, has_own_key=False)
+        intent = Intent(operation, target, path, None, body, content, None, key)
         started = clock.monotonic()
         deadline = state.deadlines.add(self.settings.timeout, started, loop)
         transport, exchange = self.transport, None
@@ -143,7 +143,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             headers["Content-Type"] = operation.content_type
         timeout = settings.timeout
         left = end_of_attempt(timeout, 0.0, inf if timeout.total is None else timeout.total)
-        bare: Intent[B, R] = Intent(operation, "", {}, None, None, b"", None, None, has_own_key=False)
+        bare: Intent[B, R] = Intent(operation, "", {}, None, None, b"", None, None)
         request = bare.request(settings, None, None, left, connect_timeout(timeout, left), fresh=False, attempt=1)
         self.request = request = structs.replace(request, headers=headers)
         self.token = token
