@@ -152,12 +152,11 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
 
     def read(self, outcome: Response | BaseException, begun: Begun[B, R]) -> R | None:
         """Return the value of a documented success that follows the contract, and end the call; otherwise `None`."""
-        state, operation, intent, deadline = self.state, self.operation, begun.intent, begun.deadline
-        response = cast("Response", outcome)
+        operation, intent = self.operation, begun.intent
         try:
-            if response.status != operation.status:
+            if not isinstance(outcome, Response) or outcome.status != operation.status:
                 return None
-            value, identity = operation.decoder.exact(response.body), operation.identity
+            value, identity = operation.decoder.exact(outcome.body), operation.identity
             if value is not None and identity is not None:
                 compared = identity.compare(intent.body, intent.path, value)
                 is_certain = not operation.writes or compared.agreed >= _CERTAIN
@@ -166,6 +165,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         except Exception:  # noqa: BLE001 - the call reads it again, and reports what is wrong
             return None
         if value is not None:
+            state, deadline = self.state, begun.deadline
             if deadline.expired:
                 deadline.uncancel()  # The response came at the moment when our deadline cancelled the wait.
             state.deadlines.remove(deadline)
