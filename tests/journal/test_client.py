@@ -25,12 +25,12 @@ from paymentsdk import (
     RetryPolicy,
 )
 from paymentsdk.events import Event
-from paymentsdk.journal import Journal, RecordState, derive_key
+from paymentsdk.journal import RecordState, derive_key
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.orders import CREATE
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.conftest import PATIENCE
-from tests.journal.platform import ONCE, TOKEN, URL, Platform, order
+from tests.journal.platform import ONCE, TOKEN, URL, Platform, World, order
 
 
 async def test_the_same_name_returns_the_finished_order(start, platform: Platform) -> None:
@@ -56,13 +56,6 @@ async def test_a_result_says_how_old_a_kept_response_is(start, platform: Platfor
     assert (None, None) == (first.kept_at, second.kept_at)
     assert now <= again.kept_at.timestamp() <= now + 60.0
     assert first.value == again.value
-
-
-async def test_the_key_is_derived_from_the_name(start, platform: Platform) -> None:
-    """A process without this journal would send the same key, and the platform would do it once."""
-    await start().orders.create(order(), once="table-7/1")
-
-    assert [derive_key(URL, "77", "orders.create", "table-7/1")] == list(platform.made)
 
 
 async def test_observers_learn_the_key_with_the_first_attempt(start, platform: Platform) -> None:
@@ -135,23 +128,6 @@ async def test_deferred_is_left_to_recovery(start, platform: Platform) -> None:
 
     assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
     assert 1 == len(platform.made)
-
-
-async def test_after_its_time_nothing_is_sent(start, platform: Platform, clock: FakeClock) -> None:
-    """An order in doubt is not sent any more once it would have expired: it would stand before the next buyer."""
-    platform.lose = True
-    client = start(retry=ONCE)
-    with pytest.raises(OutcomeUnknown):
-        await client.orders.create(order(), once="table-7/1")
-    platform.lose = False
-    clock.advance(16 * 60)
-    sent = len(platform.posts)
-
-    summary = await client.recover()
-
-    assert sent == len(platform.posts)
-    assert {RecordState.UNKNOWN: 1} == dict(summary.resolved)
-    assert not summary.is_complete
 
 
 async def test_another_sellers_token_sends_nothing(start, platform: Platform) -> None:
@@ -300,23 +276,18 @@ async def test_without_a_journal_a_name_is_rejected(platform: Platform, clock: F
             await client.orders.create(order(), once="a")
 
 
-async def done(journal: Journal, key: str) -> None:
-    """Wait until the record of *key* is done."""
-    while (await journal.get(key)).state is not RecordState.DONE:
-        pass
-
-
-async def test_recovery_in_the_background(start, platform: Platform, until) -> None:
+async def test_recovery_in_the_background(start, world: World, platform: Platform, until) -> None:
     """As long as the context lasts, open records are carried out."""
     platform.lose = True
     client = start(retry=ONCE)
     with pytest.raises(OutcomeUnknown):
         await client.orders.create(order(), once="table-7/1")
     platform.lose = False
-    key = derive_key(URL, "77", "orders.create", "table-7/1")
     async with client.recovery(every=5):
         await until(lambda: len(platform.posts) > 1)
-        await asyncio.wait_for(done(client.journal, key), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            while [row.state for row in await world.rows()] != [RecordState.DONE]:
+                pass
 
     assert 1 == len(platform.made)
 

@@ -2,112 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from paymentsdk import OutcomeUnknown, PaymentsClient, RequestInvalid, Response, RetryPolicy, beyond
-from paymentsdk.journal import Journal, Record, RecordState, SQLiteJournal
+from paymentsdk import PaymentsClient, RequestInvalid, Response, beyond
+from paymentsdk.journal import Record, RecordState
 from paymentsdk.resources.orders import CREATE, OrderStatus
-from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import MemoryTransport
+from tests.journal import test_look_up
 from tests.journal.conftest import make_record
 from tests.journal.platform import order
+from tests.journal.test_look_up import FAILED, LOST, Seller
 
 LOOK_UP = {"orders.create": beyond.find_order}
-LOST, FAILED = "lose_response_after_commit", "fail_before_commit"
+seller = test_look_up.seller
 
 
-class Till:
-    """A seller whose orders get lost, with a journal, at a platform with the search."""
-
-    def __init__(self, sandbox: Sandbox, journal: Journal) -> None:
-        self.sandbox, self.journal = sandbox, journal
-        self.client = PaymentsClient(
-            sandbox.access_token, base_url=sandbox.base_url, journal=journal, retry=RetryPolicy(attempts=1)
-        )
-
-    async def create(self, name: str, effect: str, reference: str = "ticket-7") -> None:
-        """Create an order whose outcome is in doubt."""
-        self.sandbox.faults.add(FaultRule(effect=effect, operation="orders.create", times=1))
-        with pytest.raises(OutcomeUnknown):
-            await self.client.orders.create(order(reference), once=name)
-
-    async def recovered(self, name: str) -> Record:
-        """Recover a day later, and return the record *name*."""
-        self.sandbox.clock.advance(timedelta(hours=24))
-        await self.client.plans.search().first()  # It tells the time.
-        orders = self.orders()
-        await self.client.recover(look_up=LOOK_UP)
-        assert orders == self.orders(), "recovery has sent an order whose time is over"
-        return (await self.records())[name]
-
-    async def records(self) -> dict[str, Record]:
-        """The records by name."""
-        return {row.name: row for row in await self.journal.records(tuple(RecordState))}
-
-    def orders(self) -> list[str]:
-        """The ids of all orders."""
-        return [entry.id for entry in self.sandbox.ledger() if entry.kind == "order_created"]
-
-
-@pytest.fixture
-async def till(tmp_path: Path) -> AsyncIterator[Till]:
-    """A seller."""
-    async with Sandbox(beyond="reads") as sandbox:
-        till = Till(sandbox, SQLiteJournal(tmp_path / "payments.db"))
-        async with till.client:
-            await till.client.plans.search().first()  # A record that begins now is dated by the platform.
-            yield till
-
-
-async def test_an_unpaid_order_is_found(till: Till) -> None:
+async def test_an_unpaid_order_is_found(seller: Seller) -> None:
     """Its record is done with the order as it is now, and a call with the name returns that."""
-    await till.create("lunch", LOST)
+    await seller.create("lunch", LOST)
 
-    row = await till.recovered("lunch")
+    row = (await seller.a_day_later(look_up=LOOK_UP))["lunch"]
 
-    assert RecordState.DONE is row.state
-    assert till.orders() == [CREATE.decode(row.response.body)[0].id]
-    again = await till.client.orders.create(order("ticket-7"), once="lunch")
-    assert (till.orders(), OrderStatus.EXPIRED) == ([again.id], again.status)
-
-
-async def test_an_order_that_was_not_created_stays_open(till: Till) -> None:
-    """That a search finds nothing proves nothing: it may lag."""
-    await till.create("lunch", FAILED)
-
-    assert RecordState.UNKNOWN is (await till.recovered("lunch")).state
+    again = await seller.client.orders.create(order(), once="lunch")
+    created = [entry.id for entry in seller.sandbox.ledger() if entry.kind == "order_created"]
+    assert (RecordState.DONE, OrderStatus.EXPIRED) == (row.state, again.status)
+    assert created[0] == again.id == CREATE.decode(row.response.body)[0].id
 
 
-async def test_without_the_option_the_record_stays_open(till: Till) -> None:
-    """Negative control: the contract alone shows no order that nobody paid."""
-    await till.create("lunch", LOST)
-    till.sandbox.clock.advance(timedelta(hours=24))
-    await till.client.plans.search().first()
-    await till.client.recover()
+@pytest.mark.parametrize(("effects", "options"), [
+    ([FAILED], {"look_up": LOOK_UP}), ([LOST, FAILED], {"look_up": LOOK_UP}), ([LOST], {}),
+], ids=["not created", "two records", "without the option"])  # fmt: skip
+async def test_what_proves_nothing_leaves_a_record_open(seller: Seller, effects: list[str], options: dict) -> None:
+    """A search may lag, a reference of two records does not show whose order it is, and the contract shows none."""
+    for name, effect in zip(("lunch", "dinner"), effects, strict=False):
+        await seller.create(name, effect)
 
-    assert RecordState.UNKNOWN is (await till.records())["lunch"].state
+    rows = await seller.a_day_later(**options)
 
-
-async def test_the_reference_of_two_records_proves_nothing(till: Till) -> None:
-    """It does not show which of them has created the order."""
-    await till.create("lunch", LOST)
-    await till.create("dinner", FAILED)
-
-    assert RecordState.UNKNOWN is (await till.recovered("lunch")).state
-    assert RecordState.UNKNOWN is (await till.records())["dinner"].state
+    assert {RecordState.UNKNOWN} == {rows[name].state for name in ("lunch", "dinner") if name in rows}
 
 
-async def test_an_operation_that_the_client_does_not_have_is_rejected(till: Till) -> None:
+async def test_an_operation_that_the_client_does_not_have_is_rejected(seller: Seller) -> None:
     """A misspelt name would look up nothing, in silence."""
     with pytest.raises(RequestInvalid, match=r"order\.create"):
-        await till.client.recover(look_up={"order.create": beyond.find_order})
+        await seller.client.recover(look_up={"order.create": beyond.find_order})
     with pytest.raises(RequestInvalid, match=r"order\.create"):
-        till.client.recovery(look_up={"order.create": beyond.find_order})
+        seller.client.recovery(look_up={"order.create": beyond.find_order})
 
 
 CREATED = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 
 import asyncpg
 import pytest
 
 from paymentsdk import PostgresTokenStore, RateShare, TokenPair
-from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse
+from paymentsdk.journal import PostgresJournal, Record, RecordState, Resolution, StoredResponse
 from paymentsdk.testing import journal_conformance
 from tests.postgres import BOUNCER, Pooler, Server, pooler
 
@@ -38,26 +38,6 @@ def postgres(postgres: Server) -> Iterator[Pooler]:
 async def test_a_journal_conforms(case: journal_conformance.Case, dsn: str) -> None:
     """Each method, on a connection that may be another one for each transaction."""
     await case.run(lambda now: PostgresJournal(dsn, now=now))
-
-
-async def test_more_processes_than_connections(dsn: str, record: Callable[..., Record]) -> None:
-    """Six journals share two connections: each name is begun once, and each record is done."""
-    async with AsyncExitStack() as stack:
-        journals = [await stack.enter_async_context(aclosing(PostgresJournal(dsn, timeout=30.0))) for _ in range(6)]
-
-        async def sell(place: int, number: int) -> Action:
-            owner = f"{place}/{number}"
-            action, row = await journals[place].begin(record(f"{number}", owner), lease=60)
-            if action is Action.SEND:
-                await journals[place].renew(row.key, owner=owner, lease=60)
-                await journals[place].resolve(row.key, DONE, owner=owner)
-            return action
-
-        actions = await asyncio.gather(*(sell(place, number) for number in range(20) for place in range(6)))
-        rows = await journals[0].records([RecordState.DONE])
-
-    assert 20 == actions.count(Action.SEND)
-    assert 20 == len(rows)
 
 
 async def test_nothing_is_left_on_a_connection(dsn: str, record: Callable[..., Record]) -> None:

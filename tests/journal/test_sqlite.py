@@ -321,6 +321,8 @@ async def test_another_file_is_left_alone(
 
     with pytest.raises(JournalUnavailable, match=reason):
         await journal.begin(record(), lease=60)
+    with pytest.raises(JournalUnavailable):
+        await journal.count()  # A check of health sees it, too.
     await journal.aclose()
 
     with closing(sqlite3.connect(path)) as connection:
@@ -338,6 +340,24 @@ async def test_a_forked_process_opens_its_own(
         with pytest.raises(JournalUnavailable, match="belongs to another process"):
             await journal.get(record().key)
     await journal.aclose()
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+async def test_records_are_counted_by_state(path: Path, record: Callable[..., Record]) -> None:
+    """By default those that are open, also the states without a record."""
+    async with aclosing(SQLiteJournal(path)) as journal:
+        for name, state in {"a": RecordState.DONE, "b": RecordState.UNKNOWN, "c": RecordState.UNKNOWN}.items():
+            row = record(name)
+            await journal.begin(row, lease=60.0)
+            await journal.resolve(row.key, Resolution(state=state), owner=row.owner)
+        await journal.begin(record("d"), lease=60.0)
+
+        still_open = await journal.count()
+        assert {"pending": 1, "unknown": 2} == {state.value: number for state, number in still_open.items() if number}
+        assert RecordState.SENT in still_open
+        assert {RecordState.DONE: 1} == await journal.count({RecordState.DONE})
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

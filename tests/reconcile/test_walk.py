@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import BadRequest, NoAnswer, NotWhole, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk import BadRequest, NotWhole, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.reconcile import WalkReport, walk
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
@@ -74,18 +74,6 @@ async def test_the_hour_that_comes_twice_is_walked_twice(tmp_path: Path) -> None
     assert last in [row for _, row in written(report)]
 
 
-async def test_several_sellers_in_one_run(tmp_path: Path) -> None:
-    """Each row is written with the name of its seller, also where two sellers have the same ids."""
-    sellers = {name: Served(quiet(i, rows=30 + i)) for i, name in enumerate("abc")}
-
-    async with client_of_sellers(sellers) as client:
-        report = await walk(client, created=WEEK, accounts=sellers, out=tmp_path, max_window=CAP)
-
-    assert [(name, i + 1) for name, served in sellers.items() for i in range(len(served.platform.rows))] == written(
-        report
-    )
-
-
 async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
     """Windows are walked at the same time, no more of them than was asked for."""
     served = Served(quiet(1))
@@ -106,13 +94,6 @@ async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
     assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
     with pytest.raises(BadRequest):
         await walked(lambda request: Response(400, {}, b"{}"), tmp_path / "other")
-
-
-async def test_a_seller_without_rows_is_whole(tmp_path: Path) -> None:
-    """Nothing is something to be certain of, too."""
-    report = await walked(Served(Platform(1)), tmp_path)
-
-    assert (0, (), ()) == (report.rows, report.parts, report.not_whole)
 
 
 # --- what is not whole, and what is odd -------------------------------------------------------------------------------
@@ -260,27 +241,6 @@ async def test_windows_older_than_the_search_shows_are_named(tmp_path: Path) -> 
 # --- resumed ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_run_goes_on(tmp_path: Path) -> None:
-    """A call that fails ends the run; with the same arguments, the next one does what is left."""
-    served = Served(quiet(3))
-    remaining = 25
-
-    async def fails(request: object) -> object:
-        nonlocal remaining
-        remaining -= 1
-        if remaining < 0:
-            raise ConnectionError
-        return await served(request)
-
-    with pytest.raises(NoAnswer):
-        await walked(fails, tmp_path)
-    report = await walked(served, tmp_path)
-
-    assert [*served.platform.rows] == [row for _, row in written(report)]
-    whole = await walked(Served(quiet(3)), tmp_path / "other")
-    assert report.calls < whole.calls
-
-
 async def test_a_cancelled_run_goes_on(tmp_path: Path) -> None:
     """Cancelled, a walk leaves no task behind, and what it has is kept."""
     served = Served(quiet(3))
@@ -328,7 +288,7 @@ async def test_a_checkpoint_of_somebody_else_is_rejected(tmp_path: Path, theirs:
 
 @pytest.mark.parametrize(
     "options",
-    [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}, {"lag": timedelta(0)}],
+    [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}],
     ids=str,
 )
 async def test_another_question_is_rejected(tmp_path: Path, options: dict) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from paymentsdk import RequestInvalid
 from paymentsdk.resources.orders import GET, Order
-from paymentsdk.webhooks import Inbox, InboxDepth, Look, state_of
+from paymentsdk.webhooks import Inbox, InboxDepth, InboxRow, Look, state_of
 from tests.webhooks.shop import Shop
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -49,21 +49,19 @@ class World:
 
     async def is_at(self, status: str) -> None:
         """Wait until the one row has a status."""
-        for _ in range(2000):
-            [row] = await self.inbox.rows()
-            if row.status == status:
-                return
-            await asyncio.sleep(EVERY)
-        pytest.fail(f"it is not {status}: {row}")
+        await self.wait(lambda rows: [row.status for row in rows] == [status])
 
     async def is_quiet(self) -> None:
         """Wait until nothing waits and nothing is in hand."""
+        await self.wait(lambda rows: not {"waiting", "in hand"} & {row.status for row in rows})
+
+    async def wait(self, condition: Callable[[list[InboxRow]], bool], **which: object) -> None:
+        """Wait until *condition* is true of the rows."""
         for _ in range(2000):
-            depth = await self.inbox.depth()
-            if not depth.waiting and not depth.in_hand:
+            if condition(rows := await self.inbox.rows(**which)):
                 return
             await asyncio.sleep(EVERY)
-        pytest.fail(f"it is not quiet: {await self.inbox.rows()}")
+        pytest.fail(f"never: {rows}")
 
 
 @pytest.fixture
@@ -335,10 +333,7 @@ async def test_rows_at_rest_are_removed_and_fences_stay(world: World, shop: Shop
         await world.is_quiet()
     world.now += 86_401
     async with inbox.handling(handle, every=EVERY):
-        for _ in range(2000):
-            if not await inbox.rows(id="ORD1"):
-                break
-            await asyncio.sleep(EVERY)
+        await world.wait(lambda rows: not rows, id="ORD1")
         await inbox.put("77", "orders", "ORD1")
         await until(lambda: len(world.looks) == 2)
         await world.is_quiet()
