@@ -57,9 +57,9 @@ class Shops:
 
     @asynccontextmanager
     async def cluster(self) -> AsyncIterator[None]:
-        """A Dask cluster of two workers with the environment of the program."""
+        """A Dask cluster with the environment of the program."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.reconcile.cluster", "2"),
+            *(sys.executable, "-m", "tests.reconcile.cluster", "1"),
             cwd=HERE.parents[1],
             env=self._environment,
             stdin=subprocess.PIPE,
