@@ -15,6 +15,7 @@ import pytest
 from paymentsdk import (
     Deferred,
     InProgress,
+    JournalUnavailable,
     NotSent,
     OutcomeUnknown,
     Request,
@@ -152,13 +153,14 @@ async def test_what_stays_open_is_tried_less_and_less_often(world: World, until)
     assert 1 <= await turns_in(world, 18_000.0, until) <= 20  # Half of them read the time.
 
 
-async def test_a_failed_turn_does_not_end_the_recovery(world: World, until, monkeypatch, caplog) -> None:
+@pytest.mark.parametrize("error", [KeyError("disk full"), JournalUnavailable("disk full")], ids=repr)
+async def test_a_failed_turn_does_not_end_the_recovery(world: World, until, monkeypatch, caplog, error) -> None:
     """Whatever one turn raises is logged, and the next one comes."""
     turns = []
 
     async def broken(self: SQLiteJournal, among: object, **which: object) -> list[Record]:
         turns.append(which)
-        raise KeyError("disk full")
+        raise error
 
     monkeypatch.setattr(SQLiteJournal, "records", broken)
     async with world.connect() as client, client.recovery(every=5):

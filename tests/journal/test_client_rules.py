@@ -38,7 +38,15 @@ class Journal(SQLiteJournal):
     """A journal that counts how often a lease is renewed, and may not be able to write."""
 
     error: Exception | None = None
+    is_unheard = False
     renewed = 0
+
+    async def begin(self, record: Record, *, lease: float) -> tuple[Action, Record]:
+        """Fail once the record is kept."""
+        begun = await super().begin(record, lease=lease)
+        if self.is_unheard:
+            raise JournalUnavailable("it took too long")
+        return begun
 
     async def renew(self, key: str, *, owner: str, lease: float) -> Record:
         """Count it."""
@@ -134,6 +142,19 @@ async def test_a_rejection_that_is_not_durable_is_not_told(
     clock.advance(61)
     async with world.connect() as client:
         assert {RecordState.DONE: 1} == dict((await client.recover()).resolved)
+
+
+async def test_a_begin_that_was_not_heard_of_holds_nobody_up(world: World, platform: Platform) -> None:
+    """The record is kept, though nothing was sent: the next call of the same process knows its own lease."""
+    store = world.journal(Journal)
+    async with world.connect(journal=store) as client:
+        store.is_unheard = True
+        with pytest.raises(JournalUnavailable):
+            await client.orders.create(order(), once="table-7/1")
+        store.is_unheard = False
+        await client.orders.create(order(), once="table-7/1")
+
+    assert 1 == len(platform.posts)
 
 
 def written(body: bytes, begun: float) -> Record:

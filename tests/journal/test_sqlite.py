@@ -246,20 +246,23 @@ async def test_the_disk_is_told_at_every_commit(
 
 
 async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Record]) -> None:
-    """What cannot be kept is rejected, all of it; with room again the journal goes on."""
+    """What cannot be kept is rejected, all of it; what is known is told. With room again the journal goes on."""
     journal = SQLiteJournal(path)
     await journal.begin(record("first"), lease=60)
+    done = await journal.resolve(record("first").key, DONE, owner="p/1")
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("journal.db-wal").stat().st_size, limits[1]))
     try:
         big = [record(f"{i}", body=bytes(10_000)) for i in range(5)]
         rejected = await asyncio.gather(*(journal.begin(large, lease=60) for large in big), return_exceptions=True)
+        known = await journal.begin(record("first", "q/1", body=bytes(10_000), digest=done.digest), lease=60)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
 
     assert [JournalUnavailable] * 5 == [type(error) for error in rejected]
+    assert (Action.RETURN, done) == known
     assert [None] * 5 == [await journal.get(large.key) for large in big]
     assert Action.SEND is (await journal.begin(big[0], lease=60))[0]
     await journal.aclose()
