@@ -6,14 +6,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from enum import Enum
 from functools import cache
 from types import ModuleType
 
-from msgspec import Struct
-
 import paymentsdk
-from docs.describe import names_of, opening
+from docs.describe import names_of
 from paymentsdk import Operation
 
 #: The top-level names by the module or package below `paymentsdk` that defines them.
@@ -56,7 +53,7 @@ def pages() -> Iterator[tuple[str, str]]:
             )
             nav.append(f"- [{title.removeprefix('paymentsdk.')}]({file})")
             index.append(f"## {title}\n")
-            index += [f"- [`{name}`][{module.__name__}.{name}]{summary(getattr(module, name))}" for name in names]
+            index += [f"- [`{name}`][{module.__name__}.{name}]" for name in names]
             index.append("")
             about = "" if module is paymentsdk else f"::: {module.__name__}\n    options: {{{ABOUT_MODULE}}}\n\n"
             import_line = f"`from {module.__name__} import ...`\n\n"
@@ -68,20 +65,13 @@ def pages() -> Iterator[tuple[str, str]]:
 def grouped(module: ModuleType) -> dict[str, list[str]]:
     """Return the names of a module, grouped by their page."""
     if module is not paymentsdk:
-        names = sorted(names_of(module), key=lambda name: (rank(getattr(module, name)), name))
+        names = sorted(names_of(module), key=lambda name: (not inspect.isclass(getattr(module, name)), name))
         return {module.__name__: names} if names else {}
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
     for name in names_of(module):
         home = f"{getattr(getattr(module, name), '__module__', '')}..".split(".")
         groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
     return {title: names for title, names in groups.items() if names}
-
-
-def rank(value: object) -> int:
-    """Return the rank of a value on its page: classes, functions, data classes, then constants."""
-    if inspect.isclass(value):
-        return 2 if issubclass(value, (Struct, Enum, Exception, dict)) else 0
-    return 1 if inspect.isroutine(value) else 3
 
 
 def entry(module: ModuleType, name: str) -> str:
@@ -106,11 +96,3 @@ def is_public(cls: type) -> bool:
     return any(
         getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in names_of(module)
     )
-
-
-def summary(value: object) -> str:
-    """Return a colon and the first sentence of a docstring of this package."""
-    if not str(getattr(value, "__module__", "")).startswith("paymentsdk") or not value.__doc__:
-        return ""
-    line = opening(value.__doc__).split("\n\n")[0].split(". ")[0].rstrip(".")
-    return f": {line}"

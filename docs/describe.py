@@ -86,7 +86,7 @@ def kind(info: inspect.Type) -> str:
                 kind(member_type) for member_type in types if not isinstance(member_type, inspect.NoneType)
             )
         case inspect.StrType(min_length=least, max_length=most, pattern=pattern):
-            return joined("string", span(least, most, "character"), pattern and rule_of(pattern))
+            return joined("string", span(least, most, "characters"), pattern and rule_of(pattern))
         case inspect.IntType(ge=least, le=most):
             return joined("integer", span(least, most))
         case inspect.FloatType(ge=least, le=most):
@@ -96,7 +96,7 @@ def kind(info: inspect.Type) -> str:
         case inspect.EnumType(cls=cls):
             return ", ".join(map(code, cls))
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
-            return joined(listed(item), span(least, most, "entry"))
+            return joined(listed(item), span(least, most, "entries"))
         case inspect.VarTupleType(item_type=item):
             return listed(item)
         case inspect.StructType(cls=cls):
@@ -128,14 +128,8 @@ def span(least: float | None, most: float | None, unit: str = "") -> str:
     """Describe a range of numbers or lengths."""
     if least is None and most is None:
         return ""
-    if least == most:
-        text = f"exactly {most}"
-    elif most is None:
-        text = f"{least:g} or more"
-    else:
-        text = f"{least:g} to {most:.15g}" if least is not None else f"at most {most}"
-    plural = {"entry": "entries"}.get(unit, f"{unit}s")
-    return f"{text} {unit if most == 1 else plural}".rstrip() if unit else text
+    bounds = f"{least or 0:g} or more" if most is None else f"{least or 0:g} to {most:.15g}"
+    return f"{bounds} {unit}".rstrip()
 
 
 def below(info: inspect.Type) -> tuple[str, inspect.StructType | inspect.TypedDictType] | None:

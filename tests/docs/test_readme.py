@@ -22,14 +22,6 @@ def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
     assert test_commands[0] in ROOT.joinpath(".ci/run").read_text(encoding="utf-8").splitlines()
 
 
-def test_the_command_that_runs_the_main_job_is_shown() -> None:
-    """The other command of README.md sets up the same environment, and runs the demo."""
-    readme = ROOT.joinpath("README.md").read_text(encoding="utf-8")
-    [main_command] = [command for command in commands(readme) if "pytest" not in command]
-
-    assert main_command.endswith("&& .venv/bin/paymentsdk demo")
-
-
 def test_what_contributors_are_told_to_run_is_there() -> None:
     """Each path in the tables of CONTRIBUTING.md and SECURITY.md exists."""
     for name in ("CONTRIBUTING.md", "SECURITY.md"):

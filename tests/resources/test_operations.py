@@ -42,14 +42,6 @@ def test_every_operation_of_the_spec_is_declared() -> None:
     assert DECLARED == declared
 
 
-def test_the_declarations_cannot_be_changed() -> None:
-    """What all clients of a program share is read-only."""
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        OPERATIONS["orders.create"] = OPERATIONS["orders.get"]
-    with pytest.raises(AttributeError):
-        OPERATIONS["orders.create"].path = "/"
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [

@@ -10,7 +10,6 @@ import pytest
 from paymentsdk import OPERATIONS, NotFound, Pager, RequestInvalid, beyond
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
-from paymentsdk.sandbox import Sandbox
 
 PATHS = ["/v1/customers/1", "/checkout/preferences/1", "/merchant_orders/1", "/v1/payments/1", "/v1/payments/search"]
 FROM, TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -101,9 +100,3 @@ async def test_orders_are_searched_by_date_reference_and_page(served, seller):
     assert not (await search(begin_date=order.created_date + 2 * day, end_date=TO)).data
     with pytest.raises(RequestInvalid, match="begin_date"):
         await search(end_date=TO)
-
-
-def test_a_sandbox_knows_no_other_word():
-    """For what is served beyond the contract."""
-    with pytest.raises(ValueError, match="beyond is 'reads'"):
-        Sandbox(beyond="writes")

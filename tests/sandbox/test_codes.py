@@ -80,14 +80,6 @@ async def test_other_values_are_not_magic(client, order):
         assert await client.orders.create(order(external_reference=text))
 
 
-async def test_the_control_api_shows_the_table(plain):
-    """Operation, status, code, and the ways to it."""
-    rows = (await plain("GET", "/_sandbox/codes")).json
-
-    assert sum(len(operation.errors) for operation in OPERATIONS.values()) == len(rows)
-    assert all(row["ways"] for row in rows)
-
-
 async def test_the_shape_of_errors_is_a_policy(start, plain_to):
     """One shape for all, or each API its own; the client reads every one of them."""
     members = {}

@@ -175,11 +175,9 @@ async def test_the_size_of_pages_has_a_default_and_a_cap(start, plain_to, connec
 
 async def test_an_empty_page_may_be_null(start, plain_to):
     """`empty_elements=null`: the member is there, and null, as some responses of real traffic have it."""
-    sandbox = await start(policies={"empty_elements": "null"})
+    plain = plain_to(await start(policies={"empty_elements": "null"}))
 
-    page = (await plain_to(sandbox)("GET", "/merchant_orders/search")).json
-
-    assert {"elements": None, "next_offset": 0, "total": 0} == page
+    assert {"elements": None, "next_offset": 0, "total": 0} == (await plain("GET", "/merchant_orders/search")).json
 
 
 async def test_a_bad_search_is_rejected(plain):

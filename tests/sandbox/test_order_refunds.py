@@ -87,21 +87,28 @@ async def test_parts_go_back_until_nothing_is_left(start, connect, order, status
 
 
 async def test_a_refund_can_take_its_time(start, connect, order):
-    """Under `refund_seconds` a refund is processing and the order unchanged, and no other can begin meanwhile."""
-    sandbox = await start(frozen=True, policies={"refund_seconds": 60})
+    """Under `refund_seconds` a refund is processing and the order unchanged: no other, and no cancellation, can begin.
+
+    Otherwise the money would go back twice.
+    """
+    sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
     async with connect(sandbox) as client:
         new_order = await client.orders.create(order())
         sandbox.buyer.pay(new_order)
         response = await client.orders.refund(new_order.id)
         with pytest.raises(OutcomeUnknown) as refused:
             await client.orders.refund(new_order.id)
+        with pytest.raises(OutcomeUnknown) as locked:
+            await client.orders.cancel(new_order.id)
         [happening] = sandbox.clock.advance("PT60S")
         refunded = await client.orders.get(new_order.id)
 
     assert ("processed", "processing") == (response.status, response.transactions.refunds[0].status)
     assert (409, "refund_in_progress") == (refused.value.last_error.status, refused.value.last_error.code)
+    assert (423, "resource_locked") == (locked.value.last_error.status, locked.value.last_error.code)
     assert ("refund.processed", new_order.id) == (happening.kind, happening.id)
     assert ("refunded", "processed") == (refunded.status, refunded.transactions.refunds[0].status)
+    assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
@@ -133,22 +140,6 @@ async def test_a_refund_can_fail_and_be_tried_again(start, connect, order, secon
     assert Decimal("20.00") == refunded.transactions.payments[0].refunded_amount
     moved = [(entry.kind, entry.amount, entry.idempotency_key) for entry in sandbox.ledger() if "refund" in entry.kind]
     assert [("refund_failed", 0, "first"), ("refund", -20, "second")] == moved
-
-
-async def test_nothing_is_canceled_amid_a_refund(start, connect, order):
-    """423 `resource_locked`: otherwise the money would go back twice."""
-    sandbox = await start(frozen=True, policies={"refund_seconds": 60, "cancel_from": "any"})
-    async with connect(sandbox) as client:
-        new_order = await client.orders.create(order())
-        sandbox.buyer.pay(new_order)
-        await client.orders.refund(new_order.id)
-        with pytest.raises(OutcomeUnknown) as refused:
-            await client.orders.cancel(new_order.id)
-
-        sandbox.clock.advance("PT60S")
-
-    assert (423, "resource_locked") == (refused.value.last_error.status, refused.value.last_error.code)
-    assert 0 == sum(entry.amount for entry in sandbox.ledger())
 
 
 @pytest.mark.control("paymentsdk.sandbox._handlers.orders.refundable", lambda payment: payment.paid_amount)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paymentsdk.sandbox import Policies, Sandbox
+from paymentsdk.sandbox import Sandbox
 
 
 def test_unknown_names_and_values_are_rejected():
@@ -21,13 +21,6 @@ def test_unknown_names_and_values_are_rejected():
             ValueError, match=r"at `\$\.\w+`; |unknown field `\w+`; |(invoice_retries|notification_timeout) must be "
         ):
             Sandbox(policies=changes)
-
-
-def test_numbers_may_come_as_text():
-    """As a command line has them."""
-    merged = Policies().merged({"page_size": "5", "denied_preference_status": "401"})
-
-    assert (5, 401) == (merged.page_size, merged.denied_preference_status)
 
 
 async def test_the_policies_of_a_seller_hold_for_a_token_that_is_rejected(sandbox, plain):

@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import socket
 from datetime import UTC, datetime
+from importlib.util import find_spec
+from runpy import run_path
 from urllib.request import urlopen
 
 import msgspec
@@ -42,6 +44,15 @@ def test_an_impossible_port_is_rejected(port):
     """When it is given, and by its name; the start would raise an OverflowError."""
     with pytest.raises(ValueError, match="port: must be a whole number, 0 to 65,535"):
         Sandbox(port=port)
+
+
+def test_an_aiohttp_that_is_too_old_is_named(monkeypatch):
+    """The error says which version is needed, and which one is there."""
+    monkeypatch.delattr("aiohttp.web.RequestKey")
+    monkeypatch.setattr("aiohttp.__version__", "3.12.1")
+
+    with pytest.raises(ImportError, match=r"the sandbox needs aiohttp 3.14.4 or later, and 3.12.1 is installed"):
+        run_path(find_spec("paymentsdk.sandbox._control").origin)
 
 
 async def test_links_lead_to_its_public_address(start, connect, plain_to, order):

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from urllib.parse import quote
-
-import pytest
-from aiohttp import web
-
 from tests.sandbox_pages.browser_steps import open_dashboard, text_of
 
 
@@ -61,58 +55,7 @@ async def test_a_buyer_pays_without_scripts(tab, sandbox, shop) -> None:
     assert [] == tab.problems
 
 
-async def test_a_buyer_pays_by_keyboard(tab, sandbox, shop) -> None:
-    """Tab to the methods, arrow to another, Tab to the button, Enter."""
-    order = await shop.order()
-    await tab.open(f"{sandbox.base_url}/qr/{order.id}")
-    for key in ("Tab", "Tab", "ArrowDown", "Tab"):
-        await tab.press(key)
-        assert "none" != await tab.run("getComputedStyle(document.activeElement).outlineStyle")
-
-    await tab.press("Enter")
-
-    await tab.until("location.search === '?attempt=approved'")
-    [payment] = (await shop.client.orders.get(order.id)).transactions.payments
-    assert "debit_card" == payment.payment_method.type
-
-
-# --- pages from elsewhere, and texts from elsewhere --------------------------------------------------------------
-
-
-@pytest.fixture
-async def elsewhere(sandbox) -> AsyncIterator[str]:
-    """The address of another site, whose pages say what `?` says."""
-
-    async def page(request: web.Request) -> web.Response:
-        return web.Response(
-            text=f"<!doctype html><title>elsewhere</title>{request.query['html']}", content_type="text/html"
-        )
-
-    app = web.Application()
-    app.router.add_get("/", page)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    # Another name of this machine is another site.
-    yield f"http://localhost:{runner.addresses[0][1]}/?html="
-    await runner.cleanup()
-
-
-async def test_another_site_cannot_pay(tab, sandbox, shop, elsewhere) -> None:
-    """Neither by a form that sends itself, nor by a request to the control API, nor by a page of ours in a frame."""
-    order = await shop.order()
-    page = f"{sandbox.base_url}/qr/{order.id}"
-    await tab.open(elsewhere + quote(f"<form method=post action={page}></form>"))
-    await tab.run("document.forms[0].submit()")
-    await tab.until(f"location.href === '{page}' && document.readyState === 'complete'")
-    assert "Not allowed" == await text_of(tab, "h1")
-
-    await tab.open(elsewhere + "x")
-    await tab.run(f"fetch('{sandbox.base_url}/_sandbox/orders/{order.id}/pay', {{method: 'POST', mode: 'no-cors'}})")
-    await tab.open(elsewhere + quote(f"<iframe src={page}></iframe>"))
-
-    assert any("frame-ancestors" in problem for problem in tab.problems)
-    assert "created" == (await shop.client.orders.get(order.id)).status
+# --- texts from elsewhere --------------------------------------------------------------
 
 
 async def evil_order_and_preference(shop, evil_copy) -> str:

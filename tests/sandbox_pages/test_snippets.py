@@ -84,6 +84,13 @@ async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> Non
     assert body == sent
 
 
+async def test_a_body_that_is_not_kept_whole_is_no_rejection(sandbox, visitor) -> None:
+    """The line says so, and does nothing in a shell."""
+    text = await command_of(sandbox, visitor, "POST", "/v1/orders", "x" * 20_000)
+
+    assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
+
+
 async def test_no_credential_is_in_them(sandbox, visitor) -> None:
     """The token comes from the environment, and what the log has masked stays masked."""
     grant = {"client_id": "1", "client_secret": "SECRET", "grant_type": "authorization_code", "code": "SECRET"}

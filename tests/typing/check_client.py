@@ -27,12 +27,11 @@ from paymentsdk.resources.customers import Customer, CustomerRequest
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
 from paymentsdk.resources.oauth import Token
-from paymentsdk.resources.orders import Order, OrderRequest, QRConfigRequest, QRMode
+from paymentsdk.resources.orders import Order, OrderRequest
 from paymentsdk.resources.plans import Plan
-from paymentsdk.resources.preferences import AuthenticationType, PayerRequest, Preference, PreferenceRequest
+from paymentsdk.resources.preferences import Preference, PreferenceRequest
 from paymentsdk.resources.release_reports import ReleaseReport
 from paymentsdk.resources.wallet_payments import WalletPayment, WalletPaymentRequest
-from paymentsdk.sandbox import Entry, EntryKind
 from paymentsdk.testing import MemoryTransport
 
 
@@ -81,14 +80,6 @@ async def a_call_keeps_the_type_of_its_operation(client: PaymentsClient, order: 
     assert_type(OPERATIONS["orders.create"].name, str)
 
 
-def a_named_constant_does_for_its_text() -> None:
-    QRConfigRequest(external_pos_id="TILL1", mode=QRMode.HYBRID)
-    QRConfigRequest(external_pos_id="TILL1", mode="hybrid")
-    QRConfigRequest(external_pos_id="TILL1", mode="paper")  # type: ignore[arg-type]
-    PayerRequest(authentication_type=AuthenticationType.GMAIL)
-    PayerRequest(authentication_type="Native web")
-
-
 class Recorder:
     """A transport by its two methods alone."""
 
@@ -129,12 +120,6 @@ async def what_is_wrong_is_rejected(client: PaymentsClient, order: OrderRequest,
     OrderRequest()  # type: ignore[call-arg]
     response.id = "ORD2"  # type: ignore[misc]
     assert_type(await client.orders.get("ORD1"), Preference)  # type: ignore[assert-type]
-
-
-def the_ledger_is_about_what_is_named(entry: Entry) -> None:
-    assert_type(entry.kind, str)
-    kinds: list[EntryKind] = ["order_created", "wallet_payment_rejected", "schedule_disabled"]
-    kinds.append("order_made")  # type: ignore[arg-type]
 
 
 def errors_are_told_apart(error: paymentsdk.PaymentsError) -> None:
