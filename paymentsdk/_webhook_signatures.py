@@ -43,10 +43,7 @@ def manifest_text(manifest: str, resource: str, request_id: str, timestamp: str)
     A part of the manifest ends with its ``;``.
     """
     values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
-    parts, signed = [], set[str]()
-    for part in re.findall(r"[^;]*;|[^;]+", manifest):
-        names = PLACEHOLDER.findall(part)
-        if all(values[name] for name in names):
-            signed.update(name.partition(":")[0] for name in names)
-            parts.append(PLACEHOLDER.sub(lambda match: values[match[1]], part))
-    return "".join(parts), frozenset(signed)
+    parts = re.findall(r"[^;]*;|[^;]+", manifest)
+    filled = "".join(part for part in parts if all(values[name] for name in PLACEHOLDER.findall(part)))
+    signed = frozenset(name.partition(":")[0] for name in PLACEHOLDER.findall(filled))
+    return PLACEHOLDER.sub(lambda match: values[match[1]], filled), signed

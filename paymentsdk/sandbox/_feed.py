@@ -120,8 +120,6 @@ class Feed:
 
 
 def _shortened(line: RequestLine) -> RequestLine:
-    if len(line.body) <= LONGEST_BODY and len(line.response) <= LONGEST_RESPONSE:
-        return line
     body, response = _beginning(line.body, LONGEST_BODY), _beginning(line.response, LONGEST_RESPONSE)
     return replace(line, body=body, response=response)
 

@@ -232,11 +232,9 @@ class Webhooks:
         self.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
         if not (self.list() or self.deliveries(limit=1)):
             await woken.wait()
+        connector, jar = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS), aiohttp.DummyCookieJar()
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),
-            timeout=aiohttp.ClientTimeout(),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
+            connector=connector, timeout=aiohttp.ClientTimeout(), cookie_jar=jar, auto_decompress=False
         )
         async with session, asyncio.TaskGroup() as attempts:
             while True:
