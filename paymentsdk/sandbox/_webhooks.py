@@ -268,13 +268,12 @@ class Webhooks:
                 url, headers, body = self._message(context, delivery)
                 async with asyncio.timeout(durations(limit)[0].total_seconds()):
                     response = await session.post(url, data=body, headers=headers, allow_redirects=False)
-            except TimeoutError:
-                error = f"no response within {limit}"
-            except (aiohttp.ClientError, OSError, ValueError) as failure:
-                error = str(failure)[:_LONGEST_ERROR] or type(failure).__name__
-            else:
                 response.release()  # Closes the connection, unless the whole response has arrived.
                 status, pause = response.status, timedelta(seconds=retry_after(Headers(response.headers)) or 0)
+            except TimeoutError:
+                error = f"no response within {limit}"
+            except Exception as failure:  # noqa: BLE001 - no receiver may end the other attempts
+                error = str(failure)[:_LONGEST_ERROR] or type(failure).__name__
         self._in_flight.discard(delivery.id)
         outcome = replace(delivery, attempts=delivery.attempts + 1, response_status=status, error=error)
         while True:

@@ -192,7 +192,7 @@ class Inbox:
                     claim = partial(_table.claim, owner=token_hex(16), lease=self._lease, limit=limit, keep=self._keep)
                     try:
                         claims = await self._lane.run(claim)
-                    except ConnectionError as error:
+                    except Exception as error:  # noqa: BLE001 - a worker goes on
                         claims = []
                         logger.warning("inbox: %s", error)
                     for claimed in claims:
@@ -254,7 +254,7 @@ class Inbox:
         end = partial(_table.end, claimed=claimed, reason=reason, states=look._states, pause=pause)  # noqa: SLF001
         try:
             outcome = await self._lane.run(end)
-        except ConnectionError as error:
+        except Exception as error:  # noqa: BLE001 - the other looks go on
             outcome = f"is looked at again after its lease: {error}"
         if outcome:
             logger.warning("inbox: %r %s", look, outcome)
