@@ -63,10 +63,10 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "row_inserted": EffectInfo("A merchant order appears before the page is read", operation=_WALK),
     "row_deleted": EffectInfo("A merchant order vanishes before the page is read", operation=_WALK),
     "row_changed": EffectInfo("A merchant order changes before the page is read", operation=_WALK),
-    "lost": EffectInfo("A notification is lost", operation=_DELIVERY),
+    "lost": EffectInfo("A notification is lost, and not sent again", operation=_DELIVERY),
     "duplicated": EffectInfo("A notification comes twice", operation=_DELIVERY),
     "delayed": EffectInfo("A notification comes late", ("seconds",), _DELIVERY),
-    "reordered": EffectInfo("Later notifications overtake it", ("seconds",), _DELIVERY),
+    "reordered": EffectInfo("A notification comes late, and later ones overtake it", ("seconds",), _DELIVERY),
     "wrong_signature": EffectInfo("A notification has a wrong signature", operation=_DELIVERY),
     "stale_timestamp": EffectInfo("A notification was signed an hour ago", operation=_DELIVERY),
     "truncated": EffectInfo("Half of the body of a notification comes", operation=_DELIVERY),
@@ -97,18 +97,8 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     effect: Effect
-    """What happens. Before the request is handled: `fail_before_commit` (`status`, by default 500, in the shape of the
-    API), `refuse` (`status` and `code`), `rate_limit` (429 with `retry_after`), `reset` (the connection breaks), `hang`
-    (no response at all), `delay_before_commit` (`seconds`). After the request is handled and committed:
-    `lose_response_after_commit` (the connection breaks), `delay_after_commit`, `truncate` (half of the body),
-    `malformed` (a body that is not JSON), `wrong_content_type`, `drip` (one byte in `seconds`, by default 1), `html`
-    (`status`, by default 502). `page_drift`: pages after the first have `rows` more rows before them, or fewer if
-    `rows` is below zero. In searches of merchant orders: `row_inserted`, `row_deleted` and `row_changed` insert, delete
-    or change a random row of the seller before the page is read. A changed row has a new `last_updated`, and moves if
-    the search is sorted by it. In attempts to deliver a notification: `lost` (nothing is sent, and no retry),
-    `duplicated` (sent twice), `delayed` (by `seconds` of the sandbox's clock), `reordered` (as `delayed`, and later
-    notifications about the same thing do not wait), `wrong_signature`, `stale_timestamp` (of an hour ago), `truncated`
-    (half of the body)."""
+    """What happens. `refuse`, `rate_limit`, `reset`, `hang` and `*_before_commit` hit a request before it is handled.
+    Other effects on a response come after everything is committed."""
     operation: str = "*"
     """The name of the operation, or a pattern with `*` for any text (`orders.*`). It must match at least one operation.
     Attempts to deliver a notification are called `notifications.orders`, `notifications.payments` and
@@ -124,15 +114,16 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: int = 0
     """The seed of the random choice."""
     status: Annotated[int, Meta(ge=400, le=599)] | None = None
-    """The status of the response."""
+    """The status of the response. The default is the status of `code`, or 400; of `fail_before_commit` 500, of `html`
+    502."""
     code: str | None = None
     """The code of the response; by default the contract's code for the operation and `status`."""
     seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
-    """Seconds of the delay, or per byte of `drip`; 1 by default."""
+    """Seconds of the delay, or per byte of `drip`; 1 by default. Notifications are late by the clock of the sandbox."""
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] = 1
     """Seconds for the header Retry-After; 1 by default."""
     rows: Annotated[int, Meta(ge=-10_000, le=10_000)] = -1
-    """Rows that appear, or vanish if below zero; -1 by default."""
+    """Rows that appear before later pages, or vanish if below zero; -1 by default."""
 
     def __post_init__(self) -> None:
         if self.effect not in EFFECTS:

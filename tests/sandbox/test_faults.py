@@ -353,7 +353,7 @@ async def test_a_rule_that_could_not_do_what_it_says_is_rejected(plain, sandbox)
 
 
 @pytest.mark.control("paymentsdk.sandbox._faults.AddedFault.picks", lambda self, operation, tenant: False)
-async def test_every_effect_has_one(plain, sandbox, monkeypatch):
+async def test_every_effect_has_one(plain, client, sandbox, order, monkeypatch):
     """An effect that is declared, and that nothing brings about, would be a test that passes for nothing."""
     waits: list[float] = []
 
@@ -366,23 +366,29 @@ async def test_every_effect_has_one(plain, sandbox, monkeypatch):
     async def seen() -> tuple[object, ...]:
         waits.clear()
         try:
-            response = await plain("GET", "/preapproval_plan/search?offset=1")
+            pages = [await plain("GET", f"/merchant_orders/search?offset={offset}") for offset in (0, 1)]
         except aiohttp.ClientError as error:
             return type(error), *waits
-        return response.status, response.raw, response.headers["Content-Type"], *waits
+        return *[(page.status, page.raw, page.headers["Content-Type"]) for page in pages], *waits
 
     monkeypatch.setattr("paymentsdk.sandbox._app.pause", pause)
     monkeypatch.setattr("paymentsdk.sandbox._app.hang", hang)
-    usual = await seen()
-
+    for _ in range(2):
+        sandbox.buyer.pay(await client.orders.create(order()))
+    on_notifications = set()
     for effect in get_args(get_type_hints(FaultRule)["effect"]):
+        rule, usual = FaultRule(effect=effect, operation="merchant_orders.search"), await seen()
         try:
-            added = sandbox.faults.add(FaultRule(effect=effect, operation="plans.search"))
-        except ValueError:  # It happens to merchant orders, or to notifications, alone.
+            added = sandbox.faults.add(rule)
+        except ValueError:
+            on_notifications.add(effect)
             continue
         with added:
-            assert usual != await seen(), effect
-    assert usual == await seen()
+            assert usual != await seen(), f"{effect} changes nothing: see the header of paymentsdk/sandbox/_faults.py"
+
+    assert on_notifications == {
+        "lost", "duplicated", "delayed", "reordered", "wrong_signature", "stale_timestamp", "truncated"
+    }, "test a new effect on notifications in tests/sandbox/test_notifications.py"  # fmt: skip
 
 
 @pytest.mark.control("paymentsdk.sandbox._faults.Faults.restore", lambda self, standing: None)
