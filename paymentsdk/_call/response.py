@@ -11,13 +11,14 @@ from paymentsdk._call.intent import Intent
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._contract.operation import Operation, PageShape
+from paymentsdk._secrets import HiddenRepr
 from paymentsdk.transports.base import Response, header
 
 B = TypeVar("B")
 R = TypeVar("R")
 
 
-class Result(Struct, Generic[R], frozen=True, kw_only=True):
+class Result(HiddenRepr, Struct, Generic[R], frozen=True, kw_only=True):
     """The value of a call, and how it was obtained.
 
     A result cannot be pickled, as its body and headers may repeat credentials. Its `value` can, unless it holds some.
@@ -53,9 +54,6 @@ class Result(Struct, Generic[R], frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a Result may hold credentials and cannot be pickled: pickle its value")
 
 
 def may_take_long(response: Response) -> bool:

@@ -12,11 +12,12 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from paymentsdk._headers import Headers
+from paymentsdk._secrets import HiddenRepr
 
 __all__: list[str] = []  # Public at the top level: import them from there.
 
 
-class Request(Struct, frozen=True):
+class Request(HiddenRepr, Struct, frozen=True):
     """One attempt, ready to be sent."""
 
     method: str
@@ -53,11 +54,8 @@ class Request(Struct, frozen=True):
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("method", self.method), ("url", self.url), ("headers", Headers(self.headers))]
 
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a Request holds credentials and cannot be pickled")
 
-
-class Response(Struct, frozen=True):
+class Response(HiddenRepr, Struct, frozen=True):
     """One complete response."""
 
     status: int
@@ -75,9 +73,6 @@ class Response(Struct, frozen=True):
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("status", self.status)]
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a Response may hold credentials and cannot be pickled")
 
 
 #: Mapping classes that find a name in upper or lower case; our transports add theirs.
