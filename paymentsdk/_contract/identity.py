@@ -193,11 +193,11 @@ def _check_echo(echo: Echo, body: type | None, result: type | None, placeholders
     return place
 
 
-def member_place(path: str, cls: type | None, owner: str) -> str:
+def member_place(path: str, cls: type | None, owner: str, declaration: str = "echoes") -> str:
     """Return the place of the member *path* in the JSON of the Struct *cls* (`$.paging.total`).
 
     Raises:
-        RequestInvalid: The Struct has no such member. The error calls the Struct *owner*.
+        RequestInvalid: The Struct has no such member. The error calls the Struct *owner*, and names the *declaration*.
     """
     place, holder, parent = "$", cls, ""
     for name in path.replace("[]", "").split("."):
@@ -207,7 +207,7 @@ def member_place(path: str, cls: type | None, owner: str) -> str:
         names = () if struct is None else zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
         wire_name = dict(names).get(name)
         if wire_name is None:
-            raise RequestInvalid("echoes", f"{path!r} is not a field of {owner}")
+            raise RequestInvalid(declaration, f"{path!r} is not a field of {owner}")
         place, parent = f"{place}.{wire_name}", name
     return place
 

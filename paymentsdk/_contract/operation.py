@@ -208,31 +208,38 @@ class Operation(Generic[B, R]):
     """Whether each attempt uses a new connection: the operation cannot be sent again if a kept connection breaks."""
 
     def __post_init__(self) -> None:
+        try:
+            self._check()
+        except RequestInvalid as error:
+            raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
+
+    def _check(self) -> None:
+        """Reject a wrong declaration, and set the derived attributes."""
         # The path is appended to the base URL. Without its slash it would become part of the host's name, and the owner
         # of that name would get the token.
         if not re.match(_PATH, self.path):
             reason = "must be a path without query that begins with a slash, such as /v1/orders/{order_id}"
-            raise RequestInvalid(f"{self.name}.path", reason)
+            raise RequestInvalid("path", reason)
         if not isinstance(self.retry, RetryClass):
-            raise RequestInvalid(f"{self.name}.retry", "must be a RetryClass")
+            raise RequestInvalid("retry", "must be a RetryClass")
         self._check_page()
         if self.may_be_empty:
             self.result()  # Without a default for each field, each success would be an unknown outcome.
-        check_name(self.key_header, f"{self.name}.key_header")
+        check_name(self.key_header, "key_header")
         if self.key_header.lower() in RESERVED - {KEY_HEADER.lower()}:
             raise RequestInvalid(
-                f"{self.name}.key_header", f"cannot be {self.key_header}: the operation sets that to something else"
+                "key_header", f"cannot be {self.key_header}: the operation sets that to something else"
             )
         if self.result is bytes and self.accept == _JSON:
             object.__setattr__(self, "accept", "*/*")
         reserved = self.reserved_headers | {"accept"}
-        fixed = check_headers(self.fixed_headers, f"{self.name}.fixed_headers", reserved=reserved)
+        fixed = check_headers(self.fixed_headers, "fixed_headers", reserved=reserved)
         object.__setattr__(self, "fixed_headers", fixed)
         window = plain_duration(self.resend_window) or self.resend_window
         object.__setattr__(self, "resend_window", window)
         if not (window is None or callable(window) or (isinstance(window, timedelta) and window >= _LEAST_WINDOW)):
             reason = "must be a timedelta of 90 seconds or more: a process that was killed holds its record for 60"
-            raise RequestInvalid(f"{self.name}.resend_window", reason)
+            raise RequestInvalid("resend_window", reason)
         # These are the same at every call, so they are computed once.
         derived = {
             "path_names": tuple(re.findall(r"{(\w+)}", self.path)),
@@ -250,33 +257,25 @@ class Operation(Generic[B, R]):
         if page is None:
             return
         for name in (page.items, page.total, page.offset, page.next_offset, page.next_cursor):
-            try:
-                _ = name is None or member_place(name, self.result, "the result")
-            except RequestInvalid as error:
-                raise RequestInvalid(f"{self.name}.page", error.reason) from None
+            _ = name is None or member_place(name, self.result, "the result", "page")
         if not takes_offset(self.query) and (page.offset or page.next_offset):
             reason = "names an offset, but `query` has no filter offset: without both, the search has one page"
-            raise RequestInvalid(f"{self.name}.page", reason)
+            raise RequestInvalid("page", reason)
         filters = getattr(self.query, "__annotations__", {})
         for position in (page.page, page.cursor, page.size if page.size != "limit" else None):
             if position is not None and position not in filters:
                 reason = f"names the filter {position!r}, which `query` does not have"
-                raise RequestInvalid(f"{self.name}.page", reason)
+                raise RequestInvalid("page", reason)
         if page.position_in(self.query) != "offset" and "offset" in filters:
             reason = "names another position than the filter offset of `query`: name one"
-            raise RequestInvalid(f"{self.name}.page", reason)
+            raise RequestInvalid("page", reason)
 
     @cached_property
     def identity(self) -> Identity | None:
         """The comparison of responses with their requests; `None` if the operation declares nothing to compare."""
         if not self.echoes and self.addition is None:
             return None
-        try:
-            return Identity(
-                self.echoes, self.addition, body=self.body, result=self.result, placeholders=self.path_names
-            )
-        except RequestInvalid as error:
-            raise RequestInvalid(f"{self.name}.{error.path}", error.reason) from None
+        return Identity(self.echoes, self.addition, body=self.body, result=self.result, placeholders=self.path_names)
 
     @property
     def may_be_empty(self) -> bool:
