@@ -56,14 +56,3 @@ async def test_what_a_gateway_says_settles_no_intent(journal: tuple[Sandbox, Any
     [(outcome,)] = program.journal.execute("SELECT outcome FROM intent")
     [creation] = [entry for entry in sandbox.ledger() if entry.kind == "order_created"]
     assert (1, f"made: {creation.id}") == (open_, outcome)
-
-
-async def test_what_the_platform_rejects_settles_an_intent(journal: tuple[Sandbox, Any]):
-    """A rejection with a code is final."""
-    sandbox, program = journal
-    fault = FaultRule(effect="refuse", operation="orders.create", status=404, code="pos_not_found", times=1)
-
-    with sandbox.faults.add(fault):
-        await program.sell(8)
-
-    assert [("rejected: pos_not_found",)] == program.journal.execute("SELECT outcome FROM intent").fetchall()

@@ -49,12 +49,12 @@ def run(pytester: pytest.Pytester):
     ("source", "words"), [(LEAVES_A_TASK, "tasks left behind"), (LEAVES_A_CONNECTION, "sockets left open")]
 )
 def test_a_leak_is_an_error(run, source: str, words: str) -> None:
-    """A test that leaves a task or a connection behind fails; without the fixture, it passes."""
+    """A test that leaves a task or a connection behind passes without the fixture, and fails with it."""
+    run(source, watched=False).assert_outcomes(passed=1)
     result = run(source)
 
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines([f"*{words}:*"])
-    run(source, watched=False).assert_outcomes(passed=1)
 
 
 # --- skips ------------------------------------------------------------------------------------------------------------
