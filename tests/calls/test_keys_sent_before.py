@@ -22,6 +22,7 @@ from paymentsdk import (
     Timeout,
 )
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import Script
 
 NOW = datetime.fromtimestamp(1_700_000_000, UTC)
 AN_HOUR_AGO = NOW - timedelta(hours=1)
@@ -37,15 +38,7 @@ async def cancel(
     *responses: Response | SendFailed, since: datetime | None, key: str | None = "k-1"
 ) -> tuple[PaymentsError, MemoryTransport]:
     """Cancel an order with a key of ours, and return the error."""
-    remaining = list(responses)
-
-    def platform(request: object) -> Response:
-        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-        if isinstance(answer, SendFailed):
-            raise answer
-        return answer
-
-    transport = MemoryTransport(platform)
+    transport = MemoryTransport(Script(*responses))
     async with PaymentsClient(
         "TEST-token",
         base_url="https://platform.test",

@@ -20,7 +20,6 @@ from paymentsdk import (
     PaymentsClient,
     PaymentsError,
     RefreshingToken,
-    Request,
     RequestInvalid,
     Response,
     RetryClass,
@@ -29,6 +28,7 @@ from paymentsdk import (
     TokenPair,
 )
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.engine.conftest import Script
 
 
 class Thing(Struct):
@@ -69,36 +69,27 @@ READ, KEYED, UNKEYED = (
 )  # fmt: skip
 
 
-class Body(NamedTuple):
-    """The body of an error response, and what a person reads in it."""
-
-    text: str
-    codes: frozenset[str] = frozenset()
-    has_object: bool = False
-
-
-def shaped(*codes: str, **members: object) -> Body:
+def shaped(*codes: str, **members: object) -> str:
     """Return a body of the Orders API with *codes*, and further *members*."""
-    text = json.dumps({"errors": [{"code": code, "message": "no"} for code in codes], **members})
-    return Body(text, frozenset(codes))
+    return json.dumps({"errors": [{"code": code, "message": "no"} for code in codes], **members})
 
 
 BODIES = {
-    "empty": Body(""),
-    "HTML": Body("<html><h1>403 Forbidden</h1></html>"),
-    "message of a gateway": Body('{"message": "no Route matched with those values"}'),
+    "empty": "",
+    "HTML": "<html><h1>403 Forbidden</h1></html>",
+    "message of a gateway": '{"message": "no Route matched with those values"}',
     "an unlisted code": shaped("brand_new"),
     "a declared code": shaped("thing_too_large"),
     "a code that settles": shaped("thing_not_found"),
-    "not-found": Body('{"code": "not-found"}', frozenset({"not-found"})),
+    "not-found": '{"code": "not-found"}',
     "a state": shaped("thing_already_canceled"),
     "a conflict without a state": shaped("thing_changed"),
     "a conflict that is declared to be none": shaped("card_declined"),
     "the key": shaped("idempotency_key_already_used"),
     "in progress": shaped("refund_in_progress"),
     "a code that settles, and in progress": shaped("thing_not_found", "refund_in_progress"),
-    "the order that exists": shaped("failed", data={"id": "ORD1", "status": "failed"})._replace(has_object=True),
-    "a code that settles, and an order": shaped("thing_not_found", data={"id": "ORD1"})._replace(has_object=True),
+    "the order that exists": shaped("failed", data={"id": "ORD1", "status": "failed"}),
+    "a code that settles, and an order": shaped("thing_not_found", data={"id": "ORD1"}),
     "bank down": shaped("bank_down"),
 }
 
@@ -110,37 +101,18 @@ class Situation(NamedTuple):
     own_key: bool = False
     in_doubt: bool = False
 
-    def __str__(self) -> str:
-        return f"{self.operation.name}{', own key' * self.own_key}{', in doubt' * self.in_doubt}"
 
-
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-class Calls:
-    """Makes calls whose every attempt gets the last of some responses."""
-
-    def __init__(self, **options: object) -> None:
-        self.steps: list[Response | SendFailed] = []
-        transport, retry = MemoryTransport(self._respond), RetryPolicy(retry_unkeyed=True)
-        options = {"access_token": "TEST-token"} | options
-        self.client = PaymentsClient(
-            base_url="https://platform.test", transport=transport, clock=FakeClock(), retry=retry, **options
-        )
-
-    def _respond(self, request: Request) -> Response:
-        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
-        if isinstance(step, SendFailed):
-            raise step
-        return step
-
-    async def rejection(self, situation: Situation, status: int, body: Body, *before: Response) -> PaymentsError:
-        """Return the error of a call that gets *body* with *status* after some other responses."""
-        lost = [SendFailed("reset", sent=True)] * situation.in_doubt
-        self.steps = [*lost, *before, Response(status, {}, body.text.encode())]
-        with pytest.raises(PaymentsError) as raised:
-            await self.client.call(situation.operation, idempotency_key="k-1" if situation.own_key else None)
-        return raised.value
+async def rejection(
+    situation: Situation, status: int, body: str, *before: Response, **options: object
+) -> PaymentsError:
+    """Return the error of a call that gets *body* with *status* after some other responses."""
+    lost = [SendFailed("reset", sent=True)] * situation.in_doubt
+    transport = MemoryTransport(Script(*lost, *before, Response(status, {}, body.encode())))
+    options = {"access_token": "TEST-token", "retry": RetryPolicy(retry_unkeyed=True), **options}
+    client = PaymentsClient(base_url="https://platform.test", transport=transport, clock=FakeClock(), **options)
+    with pytest.raises(PaymentsError) as raised:
+        await client.call(situation.operation, idempotency_key="k-1" if situation.own_key else None)
+    return raised.value
 
 
 # --- an example of each sentence --------------------------------------------------------------------------------------
@@ -192,7 +164,7 @@ async def test_a_424_is_a_failure_of_the_platform(
     operation: Operation[None, Thing], attempts: int, error: type[PaymentsError]
 ) -> None:
     """Something behind the platform failed: it is tried again as after a 5xx, and a write stays in doubt."""
-    raised = await Calls().rejection(Situation(operation), 424, BODIES["bank down"])
+    raised = await rejection(Situation(operation), 424, BODIES["bank down"])
 
     assert (error, attempts) == (type(raised), raised.attempts)
 
@@ -204,10 +176,10 @@ async def test_a_token_that_cannot_be_refreshed_settles_a_write(operation: Opera
     The client reads for itself before a named write: the error of that read says nothing of an earlier call.
     """
     auth = RefreshingToken(TokenPair(access_token="APP_USR-old-access", refresh_token="TG-old-refresh"))
-    calls = Calls(access_token=None, auth=auth, client_id="1", client_secret="secret-0123456789")
-    spent = Body('{"error": "invalid_grant"}')
+    options = {"access_token": None, "auth": auth, "client_id": "1", "client_secret": "secret-0123456789"}
+    unauthorized, spent = Response(401, {}, b'{"code": "unauthorized"}'), '{"error": "invalid_grant"}'
 
-    error = await calls.rejection(Situation(operation), 400, spent, Response(401, {}, b'{"code": "unauthorized"}'))
+    error = await rejection(Situation(operation), 400, spent, unauthorized, **options)
 
     assert isinstance(error, APIError)
     assert ("invalid_grant", operation is not READ) == (error.code, error.settled)
@@ -234,7 +206,7 @@ def by_first(settles):
 async def test_the_status_every_code_and_the_object_are_compared() -> None:
     """Every example is as said above; where only the status or the first code is compared, some are not."""
     for situation, status, body, settled in EXAMPLES.values():
-        error = await Calls().rejection(situation, status, BODIES[body])
+        error = await rejection(situation, status, BODIES[body])
         assert settled == getattr(error, "settled", False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -37,8 +36,6 @@ from paymentsdk.events import (
     Throttled,
     TokenRefreshed,
 )
-from paymentsdk.journal import RecordResolved, RecordsOpen, RecordState, SQLiteJournal
-from paymentsdk.sandbox import FaultRule, Sandbox
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.platform import order
 
@@ -260,37 +257,6 @@ async def test_a_spent_refresh_token_is_told_while_there_is_time() -> None:
     [due] = events.of(ReauthorizationDue)
     assert ("shop-1", end, "orders.get") == (due.account, due.expires_at, due.operation)
     assert [] == events.of(TokenRefreshed)
-
-
-async def test_a_journal_tells_of_its_records(tmp_path: Path) -> None:
-    """A call that resolves a record says so, one that finds it resolved does not, and a recovery tells what is open."""
-    events = Seen()
-    journal = SQLiteJournal(tmp_path / "journal.db")
-    once = RetryPolicy(attempts=1)
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(
-            sandbox.access_token, base_url=sandbox.base_url, journal=journal, observers=[events], retry=once
-        ) as client,
-    ):
-        await client.orders.create(order(), once="table-7/1")
-        await client.orders.create(order(), once="table-7/1")
-        lost = FaultRule(effect="lose_response_after_commit", operation="orders.create", times=1)
-        with sandbox.faults.add(lost), pytest.raises(OutcomeUnknown):
-            await client.orders.create(order("A-2"), once="table-7/2")
-        assert [RecordState.DONE, RecordState.UNKNOWN] == [event.state for event in events.of(RecordResolved)]
-        del events[:]
-        await client.recover()
-
-    [resolved] = events.of(RecordResolved)
-    assert ("table-7/2", "orders.create", RecordState.DONE, True) == (
-        resolved.name,
-        resolved.operation,
-        resolved.state,
-        resolved.recovered,
-    )
-    assert [{}] == [dict(event.count) for event in events.of(RecordsOpen)]
-    assert [CallOutcome.SUCCEEDED] == [event.outcome for event in events.of(CallEnded)]
 
 
 class Broken:

@@ -8,19 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paymentsdk import (
-    Deferred,
     FlowControl,
-    NotSent,
     OutcomeUnknown,
     PaymentsClient,
-    Request,
     RequestInvalid,
     Response,
     RetryPolicy,
-    SendFailed,
     Timeout,
 )
-from paymentsdk.journal import SQLiteJournal
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 MAKES: dict[str, Callable[..., object]] = {"timeout": Timeout, "retry": RetryPolicy, "flow": FlowControl}
@@ -77,27 +72,6 @@ async def test_a_key_can_have_been_sent_by_a_clock_that_goes_ahead(ahead: int, e
             await client.orders.cancel("ORD1", idempotency_key="k-1", first_sent_at=moment)
 
     assert (error is OutcomeUnknown) == len(transport.requests)
-
-
-async def test_a_deferred_write_says_why_it_was_not_sent(tmp_path) -> None:
-    """The reason is that of the attempt, as a `NotSent` has it."""
-
-    def answer(request: Request) -> Response:
-        if request.method == "POST":
-            raise SendFailed("connection refused", sent=False)
-        return Response(
-            200, {"Date": "Fri, 31 Jan 2026 12:00:00 GMT"}, b'{"paging":{"offset":0,"total":0},"results":[]}'
-        )
-
-    journal = SQLiteJournal(tmp_path / "payments.db")
-    client, _ = connect(transport=MemoryTransport(answer), journal=journal)
-    async with client:
-        with pytest.raises(Deferred) as deferred:
-            await client.orders.cancel("ORD1", once="table-7/1", defer=True)
-        with pytest.raises(NotSent, match="connection refused"):
-            await client.orders.cancel("ORD1", once="table-7/2")
-
-    assert "connection refused" == deferred.value.reason
 
 
 def test_the_adaptive_form_needs_the_gate() -> None:

@@ -97,18 +97,6 @@ async def test_the_transport_is_told(play, jobs, bounds: Timeout, expected: tupl
 # --- whose cancellation -----------------------------------------------------------------------------------------------
 
 
-async def test_a_users_cancellation_passes_through(make_client) -> None:
-    """Cancelling the task that makes a call cancels the call, at once and with no error in between."""
-    transport = MemoryTransport(forever)
-    task = await under_way(make_client(transport=transport).orders.get("ORD1"), transport)
-
-    task.cancel("by the user")
-
-    with pytest.raises(asyncio.CancelledError, match="by the user"):
-        await task
-    assert 1 == len(transport.requests)
-
-
 @pytest.mark.control("paymentsdk._call.deadline.Deadline.uncancel", lambda self: self.expired, raises=NoAnswer)
 @pytest.mark.parametrize("user_first", [True, False])
 async def test_a_users_cancellation_in_the_tick_of_the_expiry(make_client, clock, user_first: bool) -> None:

@@ -54,7 +54,7 @@ def test_any_member_may_be_missing_or_null() -> None:
 @pytest.mark.parametrize(
     ("name", "members", "path", "value"),
     [
-        ("orders.get", {"id": 5, "surprise": {"a": [1]}}, "id", None),
+        ("orders.get", {"surprise": {"a": [1]}}, "id", "X1"),
         ("orders.get", {"status": "action_required"}, "status", "action_required"),
         ("orders.get", {"total_amount": "24.90"}, "total_amount", Decimal("24.90")),
         ("orders.get", {"created_date": "2026-01-31T12:30:00.000Z"}, "created_date", NOON),
@@ -68,15 +68,9 @@ def test_any_member_may_be_missing_or_null() -> None:
 )
 def test_what_needs_no_repair(name: str, members: dict[str, object], path: str, value: object) -> None:
     """Members nobody knows, values nobody listed, and every ordinary form of a date are no anomalies."""
-    operation = OPERATIONS[name]
+    decoded, anomalies = OPERATIONS[name].decode(body(**members))
 
-    if isinstance(members.get("id"), int) and name == "orders.get":
-        assert "5" == operation.decode(body(**members))[0].id
-        return
-    decoded, anomalies = operation.decode(body(**members))
-
-    assert value == at(decoded, path)
-    assert () == anomalies
+    assert (value, ()) == (at(decoded, path), anomalies)
 
 
 def test_numbers_are_exact() -> None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Generic, Literal, TypeVar
 
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from paymentsdk import OPERATIONS, Operation
 from paymentsdk.resources.common import Day, ResponseStruct
@@ -232,18 +232,3 @@ def test_what_is_wrong_in_one_row_decides_on_no_amount_of_another() -> None:
 
         assert alone.items[0] == beside.items[0], amount
         assert beside.items[1].unit_price is None
-
-
-class Lists(Struct):
-    """Amounts in lists, which no response has so far."""
-
-    id: str
-    amounts: tuple[Decimal, ...] | None = None
-
-
-def test_amounts_in_lists_are_searched() -> None:
-    """A list of amounts is searched as well."""
-    value, anomalies = declared(result=Lists).decode(b'{"id":"1","amounts":["1","NaN","2"]}')
-
-    assert (Decimal(1), Decimal(2)) == value.amounts
-    assert ["$.amounts[1]"] == [anomaly.path for anomaly in anomalies]

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from paymentsdk import (
     BadRequest,
     Incomplete,
-    NoAnswer,
     Operation,
     Pager,
     PageShape,
@@ -142,15 +141,6 @@ async def test_rows_are_counted_where_they_stand(size: int) -> None:
 
     for filters in ((), (None,), (None, None, 5)):
         assert [1, 2, 3, 4, 5] == await ids(Pager(over(sales(rows, size, *filters)), SALES))
-
-
-@pytest.mark.parametrize("data", [{"the-rows": "none", "total": 5}, "none"])
-async def test_rows_that_cannot_be_read_are_no_end(data: object) -> None:
-    """What stands where the rows belong ends a walk as an error, wherever that is: never with a short list."""
-    body = json.dumps({"data": data}).encode()
-
-    with pytest.raises(NoAnswer):
-        await ids(Pager(over(lambda _: Response(200, {}, body)), SALES))
 
 
 async def test_a_page_knows_where_it_stands(tables) -> None:

@@ -174,7 +174,7 @@ async def test_a_preference_says_with_a_400_that_the_token_is_rejected(signed_in
     assert 4 == len(issuer.used)
 
 
-@pytest.mark.parametrize("status", [400, 403, 503])
+@pytest.mark.parametrize("status", [400, 403])
 async def test_only_the_rejection_of_a_token_asks_for_another(signed_in, issuer, status: int) -> None:
     """Whatever else the platform says is not about the token: no grant is spent on it, and nothing is sent again."""
     client = signed_in(issuer.pair())

@@ -341,11 +341,3 @@ async def test_a_rejected_token_is_not_given_to_anyone(signed_in, issuer) -> Non
 
     assert "APP_USR-access-2" == token
     assert 1 == len(issuer.refreshes)
-
-
-async def test_the_error_of_a_store_is_named(signed_in, issuer) -> None:
-    """The kind of the store's error is told, and its place; its text is not: nobody knows what is in it."""
-    client = signed_in(issuer.pair(expires_at=0.0), store=SlowStore(issuer, failures=1))
-
-    with pytest.raises(RefreshFailed, match=r"refreshed: OSError \(issuer.py:[0-9]+ in save\); nothing"):
-        await client.orders.cancel("ORD1")

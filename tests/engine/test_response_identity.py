@@ -7,7 +7,7 @@ from weakref import ref
 
 import pytest
 
-from paymentsdk import OPERATIONS, NoAnswer, PaymentsError, Response, RetryPolicy, SendFailed
+from paymentsdk import OPERATIONS, NoAnswer, PaymentsError, Response, RetryPolicy
 from paymentsdk.testing import MemoryTransport
 
 ONCE = RetryPolicy(attempts=1)
@@ -80,21 +80,6 @@ async def test_a_foreign_response_is_asked_for_again(play, jobs, *, status: str,
     )
 
     assert (requests, requests == 1) == (len(played.requests), played.is_unknown())
-
-
-def settles_all(settles):
-    """Take every rejection for one that settles all attempts."""
-    return lambda *args, **facts: type(settles(*args, **facts)).ALL
-
-
-@pytest.mark.control("paymentsdk._call.verdicts.settles", around=settles_all)
-@pytest.mark.parametrize("name", ["release_reports.disable_schedule", "preferences.create"])
-async def test_a_rejection_of_what_may_be_done_already(play, name: str) -> None:
-    """Without a key a rejection after a doubt settles nothing: what is gone, or there, may be the work of the first."""
-    played = await play(name, SendFailed("reset"), Response(404, {}, b"{}"), retry=RetryPolicy(retry_unkeyed=True))
-
-    assert played.is_unknown()
-    assert 404 == played.error.last_error.status
 
 
 class Weighed(Response, frozen=True, weakref=True):

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import sys
 from math import inf, nan
-from typing import cast
 
 import pytest
 from msgspec import Struct, structs
@@ -14,7 +13,6 @@ from msgspec import Struct, structs
 from paymentsdk import (
     OutcomeUnknown,
     RateLimited,
-    Request,
     RequestInvalid,
     Response,
     RetryClass,
@@ -249,24 +247,6 @@ def test_a_policy_that_makes_no_sense(setting: str, value: object) -> None:
         RetryPolicy(**{setting: value})
 
     assert f"retry.{setting}" == rejected.value.path
-
-
-async def test_cancellation_is_not_a_failure(make_client, jobs) -> None:
-    """Only a failed attempt is tried again: a call that is cancelled in its pause, or by its transport, is over."""
-
-    async def cancel(request: Request) -> Response:
-        if len(transport.requests) == 1:
-            return Response(503)
-        cast("asyncio.Task[object]", asyncio.current_task()).cancel()
-        await asyncio.sleep(0)
-        return jobs["orders.get"].response
-
-    transport = MemoryTransport(cancel)
-    client = make_client(transport=transport)
-
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(jobs["orders.get"].call(client))
-    assert 2 == len(transport.requests)
 
 
 async def test_a_process_that_can_open_no_more_files(play, monkeypatch: pytest.MonkeyPatch) -> None:

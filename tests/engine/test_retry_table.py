@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from paymentsdk import OutcomeUnknown, Response, RetryPolicy, SendFailed, Timeout, errors
+from paymentsdk import OutcomeUnknown, Response, RetryPolicy, Timeout, errors
 
 #: An operation of each class.
 CLASSES = {
@@ -127,12 +127,3 @@ async def test_a_doubt_is_never_forgotten(play, failures, then: str) -> None:
 
     assert played.is_unknown()
     assert {played.error.idempotency_key} == played.keys
-
-
-async def test_what_a_permanent_failure_is(play, failures) -> None:
-    """A certificate that does not verify, and a response over the limit, are not tried again."""
-    unsent = await play("orders.create", SendFailed("certificate has expired", sent=False, permanent=True))
-    too_long = await play("orders.create", SendFailed("the response is too long", permanent=True))
-
-    assert (1, errors.NotSent) == (len(unsent.requests), type(unsent.error))
-    assert (1, OutcomeUnknown) == (len(too_long.requests), type(too_long.error))

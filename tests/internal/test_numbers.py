@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import AiohttpTransport, FlowControl, Http11Transport, PaymentsClient, RetryPolicy
-from paymentsdk._call.limiter import FIRST_CONCURRENCY, HOLD, MAX_HOLD, MIN_CONCURRENCY
+from paymentsdk._call.limiter import FIRST_CONCURRENCY, HOLD, MIN_CONCURRENCY
 from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk._paging.pager import REMEMBERED
 from paymentsdk.money import MOST_DIGITS
@@ -69,12 +69,6 @@ def words_of(page: str) -> str:
 def test_a_page_gives_the_number_of_the_code() -> None:
     """Whoever changes a default finds the page that names it."""
     assert [] == [(page, sentence) for page, sentence in NUMBERS if sentence not in words_of(page)]
-
-
-def test_the_pauses_of_the_gate_end_at_a_second() -> None:
-    """What the page on flow control says in words."""
-    assert (1.0, 4) == (MAX_HOLD, RetryPolicy().attempts)
-    assert "tried up to four times" in words_of("docs/how-to/retry-safely.md")
 
 
 def measured(contestant: str) -> str:

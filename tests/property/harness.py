@@ -38,7 +38,7 @@ class Harness(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.directory = Path(tempfile.mkdtemp())
         self.clock = FakeClock()
-        self.model, self.kept = Model(BEGIN), None
+        self.model = Model(BEGIN)
         self.start(frozen_at=BEGIN)
 
     def start(self, **options):

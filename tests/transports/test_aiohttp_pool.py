@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import aiohttp
 import pytest
-from aiohttp.abc import ResolveResult
 
 from paymentsdk import Request
 from paymentsdk.transports.aiohttp import AiohttpTransport
@@ -89,22 +87,6 @@ async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fres
         await asyncio.wait([holding])
 
     assert (False, False, "no connection in time: all connections that the pool may have are in use") == outcome
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-async def test_a_server_that_takes_no_connection_is_not_the_pool(fresh: bool) -> None:
-    """The place of a request that was being connected is free when its time is over."""
-
-    async def never(*_: object, **__: object) -> list[ResolveResult]:
-        await asyncio.Event().wait()
-        return []
-
-    resolver = aiohttp.ThreadedResolver()
-    resolver.resolve = never
-    async with contextlib.aclosing(AiohttpTransport(limit=1, resolver=resolver)) as transport:
-        outcome = await failed(transport, Request("POST", "http://a.test/", connect_timeout=0.01, fresh=fresh))
-
-    assert (False, False, "no connection in time") == outcome
 
 
 # --- stray responses --------------------------------------------------------------------------------------------

@@ -57,18 +57,6 @@ async def test_a_response_may_come_before_the_body_has_left() -> None:
 # --- its loop, and its end --------------------------------------------------------------------------------------------
 
 
-def test_a_loop_that_is_closed_is_left_for_the_next() -> None:
-    """A job runner with an event loop per job can keep one transport: it begins anew on each."""
-    transport = Http11Transport()
-
-    async def send() -> int:
-        async with FaultServer(always(http())) as server:
-            return (await transport.send(Request("GET", server.url()))).status
-
-    assert [200, 200] == [asyncio.run(send()) for _ in range(2)]
-    asyncio.run(transport.aclose())
-
-
 # --- options and requests ---------------------------------------------------------------------------------------------
 
 
