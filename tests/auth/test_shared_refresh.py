@@ -10,12 +10,14 @@ from traceback import TracebackException
 import pytest
 
 from paymentsdk import (
+    ClientClosed,
     MemoryTokenStore,
     NotSent,
     OutcomeUnknown,
     PaymentsClient,
     PaymentsError,
     RefreshFailed,
+    RefreshingToken,
     Response,
     RetryPolicy,
     SendFailed,
@@ -160,3 +162,22 @@ async def test_closing_waits_no_longer_than_its_grace(make_client, platform, clo
 
     await asyncio.sleep(0)
     assert "cancelled when it may have been sent" in caplog.text
+
+
+async def test_another_client_asks_for_itself(make_client, platform: Platform, clock, until) -> None:
+    """Two clients share a token: when the one that refreshes it gives that up as it closes, the other asks anew."""
+    token = RefreshingToken(platform.pair(expires_at=0.0))
+    closed, living = (make_client(auth=token) for _ in range(2))
+    platform.trouble, platform.latency = [Response(503)], 1000.0
+    first = asyncio.create_task(closed.orders.get("ORD1"))
+    await until(lambda: platform.refreshes)
+    second = asyncio.create_task(living.orders.get("ORD1"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    platform.latency = 0.0
+
+    await closed_after(closed, clock, 5)
+
+    assert "ORD1" == (await second).id
+    with pytest.raises(ClientClosed):
+        await first

@@ -108,6 +108,7 @@ def test_a_response_may_be_generic() -> None:
         (tuple[Priced, ...], b'[{"amount": "NaN"}, {"amount": 1.5}]', (Priced(), Priced(amount=Decimal("1.5"))),
          ["$[0].amount"]),
         (Row | None, b'{"id": 1}', Row(id="1"), ["$.id"]),
+        (tuple[Decimal, ...], b'["1", "NaN", null, "2"]', (Decimal(1), Decimal(2)), ["$[1]", "$[2]"]),
         (int, b'"5"', 5, ["$"]),
         (list[Row], b'[{"id": "\\ud83d"}]', [Row(id="\ufffd")], ["$"]),
         (object, b"null", None, []),

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from paymentsdk import Request, Response, SendFailed
+from paymentsdk import ClientClosed, Request, Response, SendFailed
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 REQUEST = Request("GET", "http://x/y")
@@ -45,6 +45,9 @@ async def test_a_script_is_used_up_one_by_one() -> None:
         await transport.send(REQUEST)
     with pytest.raises(SendFailed, match="the script is used up"):
         await transport.send(REQUEST)
+    await transport.aclose()
+    with pytest.raises(ClientClosed):
+        await transport.send(REQUEST)
 
 
 # --- the clock --------------------------------------------------------------------------------------------------------
@@ -70,3 +73,5 @@ def test_alarms_ring_in_their_order_and_at_their_time() -> None:
 
     assert [("again", 1), ("overdue", 1), ("later", 2), ("three", 3)] == rang
     assert 5 == clock.monotonic()
+    with pytest.raises(ValueError, match="backwards"):
+        clock.advance(-1)

@@ -56,6 +56,14 @@ async def test_a_new_authorization_needs_no_restart(signed_in, issuer) -> None:
     assert 1 == len(issuer.refreshes)
 
 
+async def test_a_store_is_all_that_a_client_needs(signed_in, issuer, path) -> None:
+    """What one process has saved is the token of the next."""
+    await FileTokenStore(path).save(issuer.pair())
+
+    assert "ORD1" == (await signed_in(store=FileTokenStore(path)).orders.get("ORD1")).id
+    assert [] == issuer.refreshes
+
+
 async def test_nothing_in_the_store(signed_in, issuer) -> None:
     """With no pair at all a person has to authorize; once the store has a pair, calls go on."""
     store = MemoryTokenStore()

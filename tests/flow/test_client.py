@@ -279,6 +279,23 @@ async def test_a_call_waits_for_its_slot_for_half_of_its_time_and_no_longer_than
     assert 0.0 == clock.monotonic()
 
 
+class Broken:
+    """A shared rate with a defect."""
+
+    async def reserve(self, now: float, longest: float) -> float | None:
+        """Have none."""
+        raise LookupError("a defect")
+
+
+async def test_a_share_that_breaks_ends_the_call(clock, connect):
+    """At once, as to try again would hide it behind pauses; the error says where, and that nothing was sent."""
+    client = connect(Platform(clock), flow=FlowControl(share=Broken()), retry=RetryPolicy())
+    with pytest.raises(NotSent, match=r"waiting for its turn raised LookupError \(test_client.py:\d+ in reserve\)"):
+        await client.orders.create(order_request())
+
+    assert 0.0 == clock.monotonic()
+
+
 @pytest.mark.control("paymentsdk._call.flow._SLOTS_AHEAD", 3600.0)
 async def test_batch_calls_take_their_slots_after_the_others(clock, connect):
     """Whoever comes with an interactive call waits for the slots that are taken, not for all who have asked before."""
