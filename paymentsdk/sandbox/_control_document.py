@@ -116,8 +116,5 @@ def _notification(name: str, template: Template) -> Schema:
         "x-beyond-contract": True,
         "parameters": headers,
         "requestBody": {"required": True, "content": {template.content_type: {"schema": schema}}},
-        "responses": {
-            "2XX": {"description": "Delivered."},
-            "410": {"description": "Send nothing more here."},
-        },
+        "responses": {"2XX": {"description": "Delivered."}, "410": {"description": "Send nothing more here."}},
     }

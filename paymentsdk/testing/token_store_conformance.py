@@ -35,12 +35,7 @@ MakeStore: TypeAlias = Callable[[], TokenStore]
 _NOW = 1_700_000_000.0
 #: Invented tokens.
 _ACCESS, _GRANT, _BARE = "APP_USR-access-1-77", "TG-refresh-1", "TEST-bare"
-_PAIR = TokenPair(
-    access_token=_ACCESS,
-    refresh_token=_GRANT,
-    expires_at=_NOW + 600.25,
-    issued_at=_NOW - 0.5,
-)
+_PAIR = TokenPair(access_token=_ACCESS, refresh_token=_GRANT, expires_at=_NOW + 600.25, issued_at=_NOW - 0.5)
 #: Turns of the loop, and the seconds that they take: a task that ignores the lock would get inside meanwhile.
 _TURNS, _MOMENT = 10, 0.01
 
