@@ -21,14 +21,7 @@ from paymentsdk._call.engine import Engine, Recorder, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
 from paymentsdk._call.runtime import Runtime
-from paymentsdk._call.settings import (
-    SESSION_HEADER,
-    CallOptions,
-    Settings,
-    SharedOptions,
-    check_base_url,
-    mask_options,
-)
+from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, SharedOptions, check_base_url, mask_options
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Operation
 from paymentsdk._headers import check_headers, masked_values

@@ -88,10 +88,7 @@ class Retries(Struct, Generic[R], eq=False):
     """Attempts that found the transport's pool full. They sent nothing, so they do not count."""
 
     async def run(
-        self,
-        failure: Failed,
-        attempt: Callable[[], Awaitable[R | Failed]],
-        sleep: Callable[[float], Awaitable[None]],
+        self, failure: Failed, attempt: Callable[[], Awaitable[R | Failed]], sleep: Callable[[float], Awaitable[None]]
     ) -> R | Failed:
         """Go on after the first *failure*, until an *attempt* succeeds or no further attempt is allowed.
 

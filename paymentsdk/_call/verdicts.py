@@ -322,12 +322,7 @@ def next_step(rule: RetryClass, failure: Failed, history: History, policy: Retry
 
 
 def final_error(
-    operation: Operation[B, R],
-    last: Failed,
-    history: History,
-    *,
-    own_key: bool,
-    journaled: bool,
+    operation: Operation[B, R], last: Failed, history: History, *, own_key: bool, journaled: bool
 ) -> PaymentsError:
     """Return the one true error of a call, from the outcomes of its attempts.
 

@@ -208,12 +208,7 @@ class ConnectionPool(Pool[Connection]):
     """The connections of one transport on one event loop; see `Http11Transport` for the options."""
 
     def __init__(
-        self,
-        limit: int,
-        keepalive_timeout: float,
-        *,
-        ssl: tls.SSLContext | bool,
-        family: AddressFamily,
+        self, limit: int, keepalive_timeout: float, *, ssl: tls.SSLContext | bool, family: AddressFamily
     ) -> None:
         super().__init__(limit)
         self._keepalive_timeout = keepalive_timeout
