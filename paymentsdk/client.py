@@ -389,8 +389,6 @@ class PaymentsClient:
             return
         runtime.close()
         async with AsyncExitStack() as closing:  # Runs the last callback first, even if one raises.
-            # The calls that are left to end still have their deadlines.
-            closing.callback(runtime.deadlines.close)
             if self._journaling is not None:
                 closing.push_async_callback(self._journaling.journal.aclose)
                 closing.push_async_callback(self._journaling.drain, grace)

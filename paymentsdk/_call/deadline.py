@@ -178,12 +178,6 @@ class Deadlines:
         """Remove *deadline*: its call has ended."""
         self._live.discard(deadline)
 
-    def close(self) -> None:
-        """Stop the timer, unless a call still needs it."""
-        if self._timer is not None and not self._live:
-            self._timer.cancel()
-            self._next = inf
-
     def _schedule(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
