@@ -7,8 +7,9 @@ import json
 import re
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.request import urlopen
 
 import pytest
@@ -215,51 +216,38 @@ def test_no_server_listens(capsys, unused_tcp_port: int):
     assert line.endswith("paymentsdk sandbox, or give its address with --url or PAYMENTSDK_BASE_URL")
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """Some other server."""
+@contextmanager
+def answering(response: bytes) -> Iterator[str]:
+    """Yield the address of a server that gives one response to whatever comes."""
 
-    def do_GET(self):
-        """Respond with a page."""
-        self.send_response(404 if "faults" in self.path else 200)
-        self.end_headers()
-        self.wfile.write(b"<html>Hello</html>")
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(response)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class Forger(Stranger):
-    """Some server that rejects in words for a terminal."""
-
-    def do_GET(self):
-        """Reject it."""
-        self.send_response(404)
-        self.end_headers()
-        self.wfile.write(rb'{"code":"no\u001b[2J","message":"no\nsuch thing"}')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
 
 
 @pytest.mark.control("paymentsdk.cli._output.visible", lambda text: text)
 def test_a_rejection_does_not_steer_the_terminal(capsys):
     """Whatever it says, it is one line."""
-    with HTTPServer(("127.0.0.1", 0), Forger) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        main(["sandbox", "faults", "--url", f"http://127.0.0.1:{server.server_port}"])
-        thread.join()
+    body = rb'{"code":"no\u001b[2J","message":"no\nsuch thing"}'
+    with answering(b"HTTP/1.0 404 Not Found\r\n\r\n" + body) as url:
+        main(["sandbox", "faults", "--url", url])
 
     assert "paymentsdk: 404 no\\x1b[2J: no\\nsuch thing\n" == capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["faults", "policies"])
-def test_somebody_else_there(capsys, command: str):
-    """Where another program responses, the command says so instead of failing on its response."""
-    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        line = complain(capsys, command, "--url", f"http://127.0.0.1:{server.server_port}")
-        thread.join()
-
-    assert "sandbox" in line
+@pytest.mark.parametrize("status", [b"200 OK", b"404 Not Found"])
+def test_somebody_else_there(capsys, status: bytes):
+    """Where another program responds, the command says so instead of failing on its response."""
+    with answering(b"HTTP/1.0 " + status + b"\r\n\r\n<html>Hello</html>") as url:
+        assert "sandbox" in complain(capsys, "faults", "--url", url)
 
 
 @pytest.mark.parametrize("url", ["file:///etc", "foo", "http://["])
@@ -274,15 +262,8 @@ def test_only_addresses(capsys, monkeypatch, url: str):
 
 def test_a_sandbox_that_ends_meanwhile(capsys):
     """What it was asked for may be done: that is what is said."""
-
-    def hang_up() -> None:
-        server.accept()[0].close()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=hang_up)
-        thread.start()
-        line = complain(capsys, "advance", "PT1M", "--url", f"http://127.0.0.1:{server.getsockname()[1]}")
-        thread.join()
+    with answering(b"") as url:
+        line = complain(capsys, "advance", "PT1M", "--url", url)
 
     assert "has not responded (" in line
     assert line.endswith("); it may have done the request")
