@@ -20,7 +20,7 @@ from paymentsdk.journal import SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, reconcile
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
-from tests.reconcile.planted import BEGIN, CREATED, END, MINUTE, World
+from tests.reconcile.planted import BEGIN, CREATED, END, MINUTE, PAGE, World
 from tests.reconcile.platform import DAY
 
 AMOUNTS = ("book_paid", "paid", "paid_difference", "book_refunded", "refunded", "refunded_difference")
@@ -111,6 +111,19 @@ async def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path) -> Non
     phases = [step.phase for step in steps]
     assert ["walk", "changes", "look-ups", "comparison"] == sorted(set(phases), key=phases.index)
     assert {1.0} == {step.share for step, after in pairwise([*steps, None]) if not after or after.phase != step.phase}
+
+
+async def test_changes_that_fill_several_pages_are_all_read(tmp_path: Path) -> None:
+    """Orders that were refunded after they were walked, more than a page of them."""
+    world = World(0, sellers=1)
+    for i in range(PAGE + 20):
+        world.plant_late_refund("shop-0", f"order-{i}", BEGIN + i * MINUTE)
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    assert world.expected == found(report)
+    assert (True, ()) == (report.as_of is not None, report.not_whole)
 
 
 REUSED = {
