@@ -268,6 +268,23 @@ async def test_a_full_disk_sends_nothing(path: Path, record: Callable[..., Recor
     await journal.aclose()
 
 
+async def test_a_commit_that_fails_keeps_nothing(
+    path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is rolled back: the next one begins as if it had not been."""
+
+    def fail(database: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with aclosing(SQLiteJournal(path)) as journal:
+        await journal.begin(record("first"), lease=60)
+        with noted_commits(monkeypatch, fail), pytest.raises(JournalUnavailable, match="disk I/O error"):
+            await journal.resolve(record("first").key, REFUSED, owner="p/1")
+
+        assert RecordState.PENDING is (await journal.get(record("first").key)).state
+        assert RecordState.REFUSED is (await journal.resolve(record("first").key, REFUSED, owner="p/1")).state
+
+
 async def test_a_locked_file_sends_nothing(path: Path, record: Callable[..., Record]) -> None:
     """While another process keeps the file to itself, nothing is begun."""
     journal = SQLiteJournal(path, busy_timeout=0.01)
