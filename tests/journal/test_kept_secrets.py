@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import sqlite3
+import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from paymentsdk import (
     BadRequest,
@@ -19,12 +23,14 @@ from paymentsdk import (
     Response,
     SendFailed,
 )
-from paymentsdk.journal import RecordState, SQLiteJournal
+from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.resources import wallet_payments
 from tests.journal.conftest import Start, make_record
 from tests.journal.platform import ONCE, PAYMENT, Platform, World
 
+DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
 MADE = b'{"id":7,"payer":{"id":1,"token":"%s"},"wallet_payment":{"transaction_amount":5}}'
+TOKEN = b"payer-token-0123456789"
 #: As it is, and with an escape that JSON does not need.
 FORMS = [b"the-payers-token", b"\\u0074he-payers-token"]
 
@@ -32,6 +38,12 @@ FORMS = [b"the-payers-token", b"\\u0074he-payers-token"]
 def seal(body: bytes) -> bytes:
     """Hide a body, and show it again."""
     return bytes(byte ^ 0x55 for byte in body)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a journal is."""
+    return tmp_path / "journal.db"
 
 
 @pytest.fixture
@@ -143,3 +155,69 @@ async def test_a_row_whose_body_alone_is_sealed_is_read(tmp_path: Path) -> None:
     await journal.aclose()
 
     assert (headers, b"token") == (read.headers, read.body)
+
+
+async def test_only_the_owner_reads_the_files(path: Path, record: Callable[..., Record]) -> None:
+    """The file and its write-ahead log are for their owner alone, whatever the umask."""
+    before = os.umask(0)
+    try:
+        journal = SQLiteJournal(path)
+        await journal.begin(record(), lease=60)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    await journal.aclose()
+
+    assert {"journal.db", "journal.db-wal", "journal.db-shm"} == set(modes)
+    assert {0o600} == set(modes.values())
+
+
+@pytest.mark.control("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
+async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callable[..., Record]) -> None:
+    """No byte of a sealed body is left in the file or its log when its record is done."""
+    journal = SQLiteJournal(path, seal=seal, unseal=seal)
+    secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
+    await journal.begin(secret, lease=60)
+    assert secret.body == (await journal.get(secret.key)).body
+    assert seal(TOKEN) in kept(path.parent)
+    assert TOKEN not in kept(path.parent)
+    await journal.resolve(secret.key, DONE, owner="p/1")
+    is_left = True  # The journal is not closed: that would empty the log by itself.
+    for _ in range(200):
+        is_left = seal(TOKEN) in kept(path.parent)
+        if not is_left:
+            break
+        await journal.get(secret.key)
+    await journal.aclose()
+
+    assert not is_left
+
+
+async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record: Callable[..., Record]) -> None:
+    """Whoever changes an open record meanwhile, such as by renewing its lease, leaves the sealed bytes as they are."""
+    away = False
+
+    def unseal(body: bytes) -> bytes:
+        if away:
+            raise OSError("the service that seals does not respond")
+        return seal(body)
+
+    journal, bare = SQLiteJournal(path, seal=seal, unseal=unseal), SQLiteJournal(path)
+    secret = record(body=TOKEN, sensitive=True)
+    await journal.begin(secret, lease=0)
+    away = True
+    await journal.renew(secret.key, owner=secret.owner, lease=0)
+    await bare.begin(structs.replace(secret, owner="q/1"), lease=60)
+    await journal.resolve(secret.key, Resolution(state=RecordState.UNKNOWN), owner="q/1")
+    away = False
+    [row] = await journal.claim(["77"], owner="r/1", lease=60, keys=[secret.key])
+
+    assert TOKEN == row.body
+    for store in (journal, bare):
+        await store.aclose()
+
+
+def test_a_seal_needs_its_opposite(path: Path) -> None:
+    """What could never be read again is not sealed."""
+    with pytest.raises(TypeError, match="pass both seal and unseal, or neither"):
+        SQLiteJournal(path, seal=seal)

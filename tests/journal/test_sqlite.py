@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from paymentsdk import JournalUnavailable
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal, StoredResponse, derive_key
@@ -27,7 +25,6 @@ from tests.journal.platform import URL
 ROOT = Path(__file__).parents[2]
 DONE = Resolution(state=RecordState.DONE, response=StoredResponse(201, {}, b'{"id":"ORD1"}'))
 REFUSED = Resolution(state=RecordState.REFUSED, reason="no")
-TOKEN = b"payer-token-0123456789"
 
 
 @pytest.fixture
@@ -380,79 +377,6 @@ async def test_records_are_counted_by_state(path: Path, record: Callable[..., Re
         assert {RecordState.DONE: 1} == await journal.count({RecordState.DONE})
 
 
-# --- secrets ----------------------------------------------------------------------------------------------------------
-
-
-async def test_only_the_owner_reads_the_files(path: Path, record: Callable[..., Record]) -> None:
-    """The file and its write-ahead log are for their owner alone, whatever the umask."""
-    before = os.umask(0)
-    try:
-        journal = SQLiteJournal(path)
-        await journal.begin(record(), lease=60)
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    finally:
-        os.umask(before)
-    await journal.aclose()
-
-    assert {"journal.db", "journal.db-wal", "journal.db-shm"} == set(modes)
-    assert {0o600} == set(modes.values())
-
-
-def stored(path: Path) -> bytes:
-    """All bytes of the journal's files."""
-    return b"".join(file.read_bytes() for file in path.parent.iterdir() if file.name.startswith(path.name))
-
-
-def scramble(body: bytes) -> bytes:
-    """Seal, and undo it."""
-    return bytes(byte ^ 0x5A for byte in body)
-
-
-@pytest.mark.control("paymentsdk._sqlite._SQLiteConnection.rest", lambda self: None)
-async def test_a_sealed_body_is_wiped_once_it_is_done(path: Path, record: Callable[..., Record]) -> None:
-    """No byte of a sealed body is left in the file or its log when its record is done."""
-    journal = SQLiteJournal(path, seal=scramble, unseal=scramble)
-    secret = record(body=b'{"token":"' + TOKEN + b'"}', sensitive=True)
-    await journal.begin(secret, lease=60)
-    assert secret.body == (await journal.get(secret.key)).body
-    assert scramble(TOKEN) in stored(path)
-    assert TOKEN not in stored(path)
-    await journal.resolve(secret.key, DONE, owner="p/1")
-    is_left = True  # The journal is not closed: that would empty the log by itself.
-    for _ in range(200):
-        is_left = scramble(TOKEN) in stored(path)
-        if not is_left:
-            break
-        await journal.get(secret.key)
-    await journal.aclose()
-
-    assert not is_left
-
-
-async def test_a_seal_that_is_away_for_a_moment_costs_no_body(path: Path, record: Callable[..., Record]) -> None:
-    """Whoever changes an open record meanwhile, such as by renewing its lease, leaves the sealed bytes as they are."""
-    away = False
-
-    def unseal(body: bytes) -> bytes:
-        if away:
-            raise OSError("the service that seals does not respond")
-        return scramble(body)
-
-    journal, bare = SQLiteJournal(path, seal=scramble, unseal=unseal), SQLiteJournal(path)
-    secret = record(body=TOKEN, sensitive=True)
-    await journal.begin(secret, lease=0)
-    away = True
-    await journal.renew(secret.key, owner=secret.owner, lease=0)
-    await bare.begin(structs.replace(secret, owner="q/1"), lease=60)
-    await journal.resolve(secret.key, Resolution(state=RecordState.UNKNOWN), owner="q/1")
-    away = False
-    [row] = await journal.claim(["77"], owner="r/1", lease=60, keys=[secret.key])
-
-    assert TOKEN == row.body
-    for store in (journal, bare):
-        await store.aclose()
-
-
 async def test_a_backup_does_not_block_writers(path: Path, record: Callable[..., Record]) -> None:
     """As long as somebody reads, the log cannot be emptied of what was wiped: writes do not wait for that."""
     journal, old, new = SQLiteJournal(path), record("old"), record("new")
@@ -468,9 +392,3 @@ async def test_a_backup_does_not_block_writers(path: Path, record: Callable[...,
             await journal.resolve(new.key, REFUSED, owner=new.owner)
 
     await journal.aclose()
-
-
-def test_a_seal_needs_its_opposite(path: Path) -> None:
-    """What could never be read again is not sealed."""
-    with pytest.raises(TypeError, match="pass both seal and unseal, or neither"):
-        SQLiteJournal(path, seal=scramble)
