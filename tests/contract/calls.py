@@ -12,11 +12,6 @@ from paymentsdk.sandbox import Sandbox
 Arguments = Mapping[str, object]
 
 
-async def created(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
-    """An order, to be canceled."""
-    return {"order_id": (await client.orders.create(body_of("orders.create"))).id}
-
-
 async def paid(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
     """A paid order, and the body of a partial refund of it."""
     order = await client.orders.create(body_of("orders.create"))
@@ -58,22 +53,29 @@ async def bought(sandbox: Sandbox, client: PaymentsClient) -> Arguments:
     return {}
 
 
-#: What has to be there before an operation, and what it is called with besides its example; for most that is enough.
+#: What has to be there before an operation, and what it is called with besides its example. For most the example is
+#: enough. An operation whose path has an id gets a thing that `create` of its noun has made.
 BEFORE: Mapping[str, Callable[[Sandbox, PaymentsClient], Awaitable[Arguments]]] = {
     "oauth.token": granted,
     "invoices.search": subscribed,
     "plans.get": planned,
     "merchant_orders.search": bought,
     "orders.get": refunded,
-    "orders.cancel": created,
     "orders.refund": paid,
 }
 
 
 async def arguments_of(name: str, sandbox: Sandbox, client: PaymentsClient) -> dict[str, object]:
     """What `client.call` takes with an operation, so that the sandbox carries it out."""
-    before = BEFORE.get(name)
-    return {"body": body_of(name), **(await before(sandbox, client) if before else {})}
+    arguments: dict[str, object] = {"body": body_of(name)}
+    if before := BEFORE.get(name):
+        arguments.update(await before(sandbox, client))
+    elif ids := OPERATIONS[name].path_names:
+        create = f"{name.partition('.')[0]}.create"
+        assert create in OPERATIONS, f"say in BEFORE of tests/contract/calls.py what {name} needs"
+        thing = (await client.call(OPERATIONS[create], body_of(create))).value
+        arguments.update(dict.fromkeys(ids, thing.id))
+    return arguments
 
 
 def body_of(name: str, **members: object) -> object:

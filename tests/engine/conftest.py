@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from paymentsdk import (
+    Operation,
     OutcomeUnknown,
     Pager,
     PaymentsClient,
@@ -32,6 +33,7 @@ from paymentsdk.resources.orders import OrderRequest, PaymentRequest, Transactio
 from paymentsdk.resources.preferences import PreferenceItemRequest, PreferenceRequest
 from paymentsdk.resources.wallet_payments import WalletChargeRequest, WalletPayerRequest, WalletPaymentRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.contract.calls import body_of
 from tests.engine.issuer import ONCE, Issuer
 
 Step: TypeAlias = Response | BaseException | Callable[[Request], Awaitable[Response]]
@@ -93,7 +95,6 @@ TOKENS = says(200, b'{"access_token":"APP_USR-new-access","refresh_token":"TG-ne
 JOBS: dict[str, Job] = {
     "orders.get": Job(lambda c: c.orders.get("ORD1"), ORDER),
     "plans.get": Job(lambda c: c.plans.get("plan-1"), PLAN),
-    "plans.search": Job(lambda c: c.plans.search().first(), PAGE),
     "invoices.search": Job(lambda c: c.invoices.search().first(), PAGE),
     "merchant_orders.search": Job(lambda c: c.merchant_orders.search().first(), ROWS),
     "orders.create": Job(lambda c: c.orders.create(order_request()), CREATED),
@@ -108,9 +109,14 @@ JOBS: dict[str, Job] = {
 }
 
 
+def example_call(operation: Operation) -> Call:
+    """A call of *operation* with its example as the body, and an id in each placeholder of its path."""
+    return lambda c: c.call(operation, body_of(operation.name), **dict.fromkeys(operation.path_names, "ORD1"))
+
+
 @pytest.fixture(scope="session")
 def jobs() -> dict[str, Job]:
-    """Every operation, by its name."""
+    """The calls of all methods, by name."""
     return JOBS
 
 

@@ -18,6 +18,7 @@ from paymentsdk import (
     Incomplete,
     NoAnswer,
     NotWhole,
+    Operation,
     OutcomeUnknown,
     PaymentsError,
     ReauthorizationRequired,
@@ -27,6 +28,7 @@ from paymentsdk import (
     RetryPolicy,
     ServerError,
 )
+from tests.engine.conftest import example_call
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
@@ -261,12 +263,12 @@ async def test_a_body_that_is_nested_deeply(read) -> None:
             assert 400 == (await read(frame % spoiled)).status
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-async def test_every_documented_code_has_its_meaning(read, name: str) -> None:
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+async def test_every_documented_code_has_its_meaning(read, operation: Operation) -> None:
     """Whatever shape it comes in, a documented code comes with what the contract says about it."""
-    operation = TOKEN if name == "oauth.token" else name
-    for documented in OPERATIONS[name].errors:
-        listed = await read({"errors": [{"code": documented.code}]}, documented.status, operation)
+    for documented in operation.errors:
+        body = {"errors": [{"code": documented.code}]}
+        listed = await read(body, documented.status, example_call(operation))
 
         assert documented.meaning == listed.meaning == listed.details[0].meaning
         assert documented.code in str(listed)
