@@ -225,8 +225,6 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             admitted = True
         finally:
             waited = state.clock.monotonic() - since
-            if not admitted:
-                self.queued_before += waited
             events.throttled(self, waited, admitted=admitted)
         state.deadlines.restart(deadline)
         return permit

@@ -197,7 +197,9 @@ def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
 
 
 def throttled(call: ObservedCall[Any, Any], waited: float, *, admitted: bool) -> None:
-    """Tell the observers that *call* has waited for its turn."""
+    """Tell the observers that *call* has waited for its turn, and count the wait if no attempt follows."""
+    if not admitted:
+        call.queued_before += waited
     if call.settings.observers:
         event = Throttled(**_facts(call), number=call.attempts + 1, waited=waited, admitted=admitted)
         notify(event, call.settings.observers)
