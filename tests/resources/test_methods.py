@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from paymentsdk import OPERATIONS, PaymentsClient, Request, RequestInvalid, Response
-from paymentsdk.resources import release_reports, wallet_payments
+from paymentsdk.resources import wallet_payments
 from paymentsdk.resources.customers import CustomerRequest
 from paymentsdk.resources.oauth import TokenRequest
 from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
@@ -199,14 +199,6 @@ async def test_a_key_goes_with_its_own_call_only(client: PaymentsClient, transpo
     assert none is None
 
 
-async def test_a_deletion_may_response_nothing() -> None:
-    """A schedule is disabled whether the platform responds with the report or with no body at all."""
-    transport = MemoryTransport([Response(204), Response(200, {}, b'{"id": 1, "status": "deleted"}')])
-    async with PaymentsClient("t", base_url=BASE_URL, transport=transport) as client:
-        assert release_reports.ReleaseReport() == await client.release_reports.disable_schedule()
-        assert "deleted" == (await client.release_reports.disable_schedule()).status
-
-
 SECRET = "secret0123"
 SECRETIVE = [
     TokenRequest(client_id="app", client_secret=SECRET, grant_type="refresh_token", refresh_token=SECRET),
@@ -223,13 +215,3 @@ def test_credentials_are_not_shown() -> None:
         assert not [text for text in texts if SECRET in text]
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(value)
-
-
-def test_what_is_no_credential_is_shown() -> None:
-    """A masked Struct still says what a log needs."""
-    payment = wallet_payments.WalletPaymentRequest(
-        wallet_payment=wallet_payments.WalletChargeRequest(external_reference="ride-7"), payer=WALLET.payer
-    )
-
-    assert "ride-7" in repr(payment)
-    assert "the-token-of-the-payer" not in repr(payment)

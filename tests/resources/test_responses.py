@@ -236,11 +236,6 @@ def test_the_parts_of_an_order_that_everybody_asks_for(members: str, expected: t
     assert expected == (order.payment and order.payment.id, tuple(refund.id for refund in order.refunds), order.qr_data)
 
 
-def test_an_unknown_member_is_ignored() -> None:
-    """Responses grow: an unknown member is no anomaly."""
-    assert () == OPERATIONS["plans.get"].decode(b'{"id": "p", "brand_new": {"a": [1]}}')[1]
-
-
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"id"', b'{"status": "active"}'])
 def test_what_is_no_response_is_rejected(body: bytes) -> None:
     """Without JSON, without an object or without the identity there is no response, and no value is made up."""

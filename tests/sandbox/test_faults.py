@@ -241,14 +241,6 @@ async def test_rows_appear_or_vanish_between_two_pages(plain, client, sandbox, o
     assert (list(references), totals) == drifting
 
 
-async def test_a_rule_picks_by_operation(plain, sandbox, data):
-    """Exactly, or with a star."""
-    sandbox.faults.add(FaultRule(effect="refuse", operation="orders.*", status=500))
-
-    assert 500 == (await plain("POST", "/v1/orders", data(), key="k")).status
-    assert 200 == (await plain("GET", "/preapproval_plan/search")).status
-
-
 async def test_a_rule_picks_by_seller(plain, sandbox, data):
     """Tests that share a sandbox do not hit each other."""
     second_seller = sandbox.create_tenant()
@@ -336,6 +328,7 @@ BAD_RULES = [
     {"effect": "hang", "status": 500},
     {"effect": "refuse", "seconds": 5},
     {"effect": "refuse", "status": 200},
+    {"effect": "row_deleted", "operation": "plans.search"},
     {"effect": "drip", "rows": 3},
 ]
 

@@ -127,9 +127,3 @@ async def test_rows_drift_while_they_are_walked(start, plain_to, sell, effect, c
     assert before == same != after
     assert (change, 1) == (len(after) - len(before), fault.hits)
     assert after == await names(plain), "what happened stays"
-
-
-def test_rows_of_other_searches_do_not_drift():
-    """A rule that could never do anything is rejected."""
-    with pytest.raises(ValueError, match=r"row_deleted can only happen to merchant_orders\.search"):
-        FaultRule(effect="row_deleted", operation="plans.search")
