@@ -80,6 +80,13 @@ async def opened() -> AsyncIterator[Callable[[PostgresJournal], PostgresJournal]
         yield opened
 
 
+@pytest.fixture
+async def journal(dsn: str) -> AsyncIterator[PostgresJournal]:
+    """A journal."""
+    async with aclosing(PostgresJournal(dsn)) as journal:
+        yield journal
+
+
 @pytest.fixture(params=["before", "after"])
 async def cut(request: pytest.FixtureRequest, postgres: Server) -> AsyncIterator[tuple[Wire, Callable[[bytes], None]]]:
     """A wire, and what has it cut before the server hears of a word, or after it has done what was asked."""
@@ -112,7 +119,6 @@ async def test_a_begin_whose_commit_was_cut_is_read_back(
         assert 1 == wire.cuts
         assert (expected, "q/1", state) == (action, row.owner, row.state)
         assert row == await journal.get(row.key)
-    await journal.aclose()
     assert 2 == await read(dsn, "SELECT count(*) FROM paymentsdk_record")
 
 
@@ -134,7 +140,6 @@ async def test_a_resolution_whose_commit_was_cut_is_read_back(
         assert 1 == wire.cuts
         assert (resolution.state, "") == (row.state, row.owner)
         assert row == await journal.get(row.key)
-    await journal.aclose()
 
 
 async def test_a_server_that_does_not_respond_is_given_up(
@@ -277,39 +282,35 @@ async def test_many_may_make_the_table_at_once(dsn: str, record: Callable[..., R
     ("comment", "reason"), [(None, "'of another program'"), ("paymentsdk journal 0", "is 'paymentsdk journal 0', not")]
 )
 async def test_another_table_is_left_alone(
-    dsn: str, comment: str | None, reason: str, record: Callable[..., Record]
+    journal: PostgresJournal, dsn: str, comment: str | None, reason: str, record: Callable[..., Record]
 ) -> None:
     """The table of another program, or of another version, is rejected and not changed."""
     await read(dsn, "CREATE TABLE paymentsdk_record (their int)")
     if comment is not None:
         await read(dsn, f"COMMENT ON TABLE paymentsdk_record IS '{comment}'")
-    journal = PostgresJournal(dsn)
 
     with pytest.raises(JournalUnavailable, match=reason):
         await journal.begin(record(), lease=60)
-    await journal.aclose()
 
     assert 0 == await read(dsn, "SELECT count(*) FROM paymentsdk_record")
 
 
-async def test_what_waits_is_written_together(dsn: str, record: Callable[..., Record]) -> None:
+async def test_what_waits_is_written_together(
+    journal: PostgresJournal, dsn: str, record: Callable[..., Record]
+) -> None:
     """A hundred records at the same time take a few transactions, not a hundred."""
-    journal = PostgresJournal(dsn)
     await journal.begin(record("first"), lease=60)
 
     await asyncio.gather(*(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i in range(100)))
 
-    await journal.aclose()
     assert await read(dsn, "SELECT count(DISTINCT xmin::text) FROM paymentsdk_record") <= 10
 
 
-async def test_one_bad_text_fails_alone(dsn: str, record: Callable[..., Record]) -> None:
+async def test_one_bad_text_fails_alone(journal: PostgresJournal, dsn: str, record: Callable[..., Record]) -> None:
     """A string that the server cannot keep is rejected; what waits with it is kept."""
-    journal = PostgresJournal(dsn)
     rows = [record("good"), record("bad", owner="\0"), record("as good")]
 
     answers = await asyncio.gather(*(journal.begin(row, lease=60) for row in rows), return_exceptions=True)
-    await journal.aclose()
 
     assert [tuple, JournalUnavailable, tuple] == [type(answer) for answer in answers]
 
@@ -348,9 +349,10 @@ def always(durable: bool) -> Callable[[Callable[..., object]], Callable[..., obj
 
 @pytest.mark.control("paymentsdk._psycopg._Connection.each", around=always(durable=True))
 @pytest.mark.control("paymentsdk._psycopg._Connection.each", around=always(durable=False))
-async def test_only_that_a_record_is_done_may_wait_for_the_disk(dsn: str, record: Callable[..., Record]) -> None:
+async def test_only_that_a_record_is_done_may_wait_for_the_disk(
+    journal: PostgresJournal, dsn: str, record: Callable[..., Record]
+) -> None:
     """Who loses a rejection is told wrong; who loses what is done sends it once more, if it has a key."""
-    journal = PostgresJournal(dsn)
     await journal.begin(record("before", "p/0"), lease=60)
     for statement in NOTE_PROMISES:
         await read(dsn, statement)
@@ -371,21 +373,18 @@ async def test_only_that_a_record_is_done_may_wait_for_the_disk(dsn: str, record
             )
         )
 
-    await journal.aclose()
     noted = await read(dsn, "SELECT string_agg(state || ' ' || promise, ', ' ORDER BY state, promise) FROM promised")
     assert "0 on, 0 on, 0 on, 0 on, 0 on, 5 on, 5 on, 6 off, 6 on, 6 on" == noted
 
 
 async def test_leases_count_on_the_clock_of_the_database(
-    dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+    journal: PostgresJournal, dsn: str, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the machines believe, they agree on when a lease ends."""
     monkeypatch.setattr("time.time", lambda: 0.0)
     before = await read(dsn, "SELECT extract(epoch FROM clock_timestamp())::float8")
-    journal = PostgresJournal(dsn)
 
     _, row = await journal.begin(record(), lease=60)
-    await journal.aclose()
 
     after = await read(dsn, "SELECT extract(epoch FROM clock_timestamp())::float8")
     assert before <= row.updated <= after
@@ -420,10 +419,11 @@ def purging_all(purge: str) -> str:
 
 
 @pytest.mark.control("paymentsdk.journal._table._PURGE", around=purging_all)
-async def test_what_begins_once_more_as_it_is_purged_keeps_its_bytes(dsn: str, record: Callable[..., Record]) -> None:
+async def test_what_begins_once_more_as_it_is_purged_keeps_its_bytes(
+    journal: PostgresJournal, dsn: str, record: Callable[..., Record]
+) -> None:
     """It is to be sent: without them nobody could do that again, nor recovery."""
     async with AsyncExitStack() as stack:
-        journal = await stack.enter_async_context(aclosing(PostgresJournal(dsn)))
         await journal.begin(record("a"), lease=60)
         await journal.resolve(record("a").key, Resolution(state=RecordState.NOT_SENT), owner="p/1")
         caller = await asyncpg.connect(dsn)

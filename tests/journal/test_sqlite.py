@@ -138,22 +138,14 @@ def noted_commits(monkeypatch: pytest.MonkeyPatch, note: Callable[[sqlite3.Conne
         yield
 
 
-@contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Count commits."""
-    commits = []
-    with noted_commits(monkeypatch, lambda database: commits.append(1)):
-        yield commits
-
-
 async def test_what_waits_is_committed_together(
     path: Path, record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred records at the same time take a few commits, not a hundred."""
-    journal = SQLiteJournal(path)
-    with counted(monkeypatch) as commits:
-        answers = await asyncio.gather(*(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i in range(100)))
-        await journal.aclose()
+    commits = []
+    async with aclosing(SQLiteJournal(path)) as journal:
+        with noted_commits(monkeypatch, commits.append):
+            answers = await asyncio.gather(*(journal.begin(record(f"{i}", f"p/{i}"), lease=60) for i in range(100)))
 
     assert [Action.SEND] * 100 == [action for action, _ in answers]
     assert len(commits) <= 10
