@@ -119,20 +119,10 @@ async def by_attempt(world: World, work: Work, until) -> None:
         await call
 
 
-async def by_total(world: World, work: Work, until) -> None:
-    """Let the time of the whole call run out, before that of its attempt."""
-    call = asyncio.ensure_future(work())
-    await until(lambda: world.platform.held)
-    world.clock.advance(1)
-    with pytest.raises(OutcomeUnknown):
-        await call
-
-
 CUTS = {
     "cancel": by_cancel,
     "anyio": by_anyio,
     "timeout.attempt": by_attempt,
-    "timeout.total": by_total,
 }
 
 
@@ -144,7 +134,6 @@ def cut(request: pytest.FixtureRequest, world: World, until) -> Callable[[Work],
         await CUTS[request.param](world, work, until)
         await settled(world)  # Another process sees the record free once that is written.
 
-    cut.settings = {"timeout": Timeout(attempt=ATTEMPT, total=1)} if request.param == "timeout.total" else {}
     return cut
 
 
@@ -163,7 +152,7 @@ async def by_recovery(client: PaymentsClient) -> RecordState:
 @pytest.mark.parametrize(("resume", "place"), [(by_name, "other client"), (by_recovery, "same client")])
 async def test_a_cut_call_leaves_its_record_free(world: World, cut, place: str, resume) -> None:
     """Nobody waits for a lease: a call by the same name, or a recovery, resumes at once with the same key."""
-    async with connect(world, **cut.settings) as client, connect(world) as second:
+    async with connect(world) as client, connect(world) as second:
         await cut(lambda: client.orders.create(order(), once="table-7/1"))
         state = await resume(client if place == "same client" else second)
 

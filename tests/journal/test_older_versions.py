@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec import structs
 
 from paymentsdk import BadRequest, InProgress, PaymentsClient
-from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, SQLiteJournal, StoredResponse
+from paymentsdk.journal import PostgresJournal, Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.journal.conftest import make_record
 from tests.journal.platform import TOKEN, URL, Platform, order
@@ -20,14 +19,6 @@ from tests.journal.platform import TOKEN, URL, Platform, order
 FILE = Path(__file__).with_name("journal-0.2.sql")
 #: The statements of 0.2 that name no columns, or that write what this version keeps in a column that it uses otherwise.
 INSERT_0_2 = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-POSTGRES_INSERT_0_2 = """
-INSERT INTO paymentsdk_record
-SELECT id, key, seller, state, owner, now + lease_until, begun, now, digest, fixed, headers, body, sealed, reason,
-    response
-FROM (SELECT coalesce($1::float8, extract(epoch FROM clock_timestamp())::float8) AS now) AS clock,
-    unnest($2::paymentsdk_record[])
-ON CONFLICT (id) DO NOTHING RETURNING id, updated
-"""
 
 
 def rows_of_0_2() -> list[tuple[object, ...]]:
@@ -89,23 +80,4 @@ async def test_0_2_writes_a_file_of_this_version(tmp_path: Path, clock: FakeCloc
         (kept_record := await journal.get(row.key)).in_flight_until,
         kept_record.response,
     )
-    await journal.aclose()
-
-
-async def test_0_2_writes_a_table_of_this_version(dsn: str, clock: FakeClock) -> None:
-    """Old and new processes share a database while they are updated one by one."""
-    import asyncpg
-
-    journal = PostgresJournal(dsn, now=clock.now)
-    row = await cut(journal)
-    connection = await asyncpg.connect(dsn)
-    response = await connection.fetchval("SELECT response FROM paymentsdk_record")
-    inserted = await connection.fetch(POSTGRES_INSERT_0_2, clock.now(), rows_of_0_2())
-    comment = await connection.fetchval("SELECT obj_description('paymentsdk_record'::regclass)")
-    await connection.close()
-
-    assert ("paymentsdk journal 1", 0) == (comment, msgspec.msgpack.decode(response, type=StoredResponse).status)
-    assert (6, 7) == (len(inserted), len(await journal.records(tuple(RecordState))))
-    action, resumed = await journal.begin(structs.replace(row, owner="q/1"), lease=60.0)
-    assert (Action.RESUME, clock.now() + 30.0) == (action, resumed.in_flight_until)
     await journal.aclose()

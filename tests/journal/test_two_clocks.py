@@ -18,7 +18,7 @@ from paymentsdk import (
     SendFailed,
 )
 from paymentsdk.journal import RecordState, SQLiteJournal
-from tests.journal.platform import ONCE, TOKEN, World
+from tests.journal.platform import ONCE, World
 
 HOUR = 3600.0
 YEAR = 365 * 24 * HOUR
@@ -155,20 +155,6 @@ async def test_a_clock_of_the_journal_that_was_a_year_ahead_stops_one_record(wor
 
     assert {DONE: 1, UNKNOWN: 1} == summary.resolved
     assert {"ahead": UNKNOWN, "before": DONE, "new": DONE} == await world.states()
-
-
-async def test_a_seller_without_a_token_stops_no_other(world: Clocks) -> None:
-    """Recovery says which one it was."""
-    tokens = {"ann": TOKEN, "bob": TOKEN.removesuffix("77") + "88"}
-    async with world.connect(token=None, accounts=tokens) as client:
-        for name in tokens:
-            await world.lose(client.account(name), name)
-    async with world.connect(token=None, accounts={"bob": tokens["bob"]}) as client:
-        summary = await client.recover()
-
-    assert {DONE: 1} == summary.resolved
-    assert [True] == ["ann" in problem for problem in summary.problems]
-    assert {"ann": UNKNOWN, "bob": DONE} == await world.states()
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
