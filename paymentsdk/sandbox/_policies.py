@@ -115,9 +115,17 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `PT10S,PT1M`. If empty, there is only one attempt."""
     notification_timeout: Annotated[str, Meta(min_length=1)] = "PT15S"
     """`x-beyond-contract`: longest wait for the response to an attempt, by the clock of the machine."""
+    notification_order: Literal["per_resource", "any"] = "per_resource"
+    """`x-beyond-contract`: whether a notification waits until earlier ones about the same order, payment or merchant
+    order are delivered or have failed."""
     notification_url: Literal["ignore", "deliver"] = "ignore"
     """`x-beyond-contract`: whether notifications are sent to the `notification_url` of a preference, about the topics
-    `payments` and `merchant_orders`, with the template `hint` and without a signature."""
+    `payments` and `merchant_orders`."""
+    notification_signer: Literal["none", "standard"] = "none"
+    """`x-beyond-contract`: how notifications to a `notification_url` are signed. The secret of `standard` is `whsec_`
+    and the base64 of the client secret."""
+    notification_template: Literal["hint", "standard", "cloudevents"] = "hint"
+    """`x-beyond-contract`: the template of notifications to a `notification_url`."""
 
     def __post_init__(self) -> None:
         for name, example in _DURATIONS.items():

@@ -257,7 +257,7 @@ class Webhooks:
         delivery = context.get(DELIVERIES, delivery_id)
         if delivery is None or delivery.due is None or delivery.due > context.now:
             return
-        if self._first(context, delivery.line) == delivery:
+        if context.policies.notification_order == "any" or self._first(context, delivery.line) == delivery:
             self._store.after_commit(lambda: self._ready.append((context, delivery)))
             self._store.after_commit(self.wake)
 
@@ -296,7 +296,9 @@ class Webhooks:
                 raise ValueError("the webhook was removed or is disabled")
             request: WebhookRequest = webhook
         else:
-            request = WebhookRequest(url=delivery.url, signer="none", template="hint")
+            signer, template = context.policies.notification_signer, context.policies.notification_template
+            secret = _signers.new_secret(signer, context.tenant.client_secret)
+            request = WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
         values = {
             **msgspec.json.decode(encode(delivery)),
             "id": delivery.resource,

@@ -436,21 +436,29 @@ async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
         shop.sandbox.webhooks.redeliver("unknown")
 
 
-async def test_a_notification_waits_for_earlier_ones_about_the_same(shop):
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("per_resource", ["orders.created", "orders.created", "orders.paid"]),
+        ("any", ["orders.created", "orders.paid", "orders.created"]),
+    ],
+)
+async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy, expected):
     """Until these are delivered or have failed; others do not wait for them."""
     shop.webhook()
-    shop.sandbox.change_policies({"notification_retries": "PT10S"})
+    shop.sandbox.change_policies({"notification_order": policy, "notification_retries": "PT10S"})
     shop.receiver.responses = [web.Response(status=500)]
     order = await shop.create()
     shop.sandbox.buyer.pay(order)
     unrelated = await shop.client.orders.create(shop.make())
-    await shop.until(lambda: len(shop.receiver.requests) >= 2)
+    count = [3, 2][policy == "per_resource"]
+    await shop.until(lambda: len(shop.receiver.requests) >= count)
     shop.sandbox.clock.advance("PT10S")
     await shop.settled()
 
     of_order = [row.json["type"] for row in shop.receiver.requests if row.json["data"]["id"] != unrelated.id]
-    assert ["orders.created", "orders.created", "orders.paid"] == of_order
-    assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:2]]
+    assert expected == of_order
+    assert unrelated.id in [received.json["data"]["id"] for received in shop.receiver.requests[:count]]
 
 
 async def test_a_receiver_that_never_responds_costs_the_timeout(shop):
