@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import traceback
 import warnings
 from base64 import b64encode
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import trustme
 from yarl import URL
 
 from paymentsdk import PaymentsClient, Request, SendFailed
@@ -207,20 +205,6 @@ async def test_the_password_of_a_proxy_is_told_to_it_and_shown_nowhere(
 
 
 # --- options, and what cannot be sent ---------------------------------------------------------------------------------
-
-
-async def test_a_fingerprint_is_checked() -> None:
-    """A certificate with another fingerprint is rejected for good, with nothing sent."""
-    certificate = trustme.CA().issue_cert("127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.configure_cert(context)
-    async with FaultServer(always(http()), tls=context) as server:
-        transport = AiohttpTransport(ssl=aiohttp.Fingerprint(bytes(32)))
-        outcome = await failed(transport, Request("GET", server.url()))
-        await transport.aclose()
-
-        assert outcome == (False, True, "the server's certificate has another fingerprint")
-        assert not server.seen
 
 
 @pytest.mark.parametrize(
