@@ -17,11 +17,7 @@ import pytest
 from paymentsdk import PaymentsClient
 from paymentsdk.cli import main
 from paymentsdk.resources.orders import Order
-from paymentsdk.resources.preferences import (
-    Preference,
-    PreferenceItemRequest,
-    PreferenceRequest,
-)
+from paymentsdk.resources.preferences import Preference, PreferenceItemRequest, PreferenceRequest
 from paymentsdk.sandbox import Sandbox, describe_policies
 from tests.journal.platform import order as make_order
 

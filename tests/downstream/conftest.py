@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from paymentsdk_foo import (
-    FooClient,
-    HmacAuth,
-)
+from paymentsdk_foo import FooClient, HmacAuth
 from paymentsdk_foo.sandbox import FooSandbox
 
-from paymentsdk import (
-    RetryPolicy,
-)
+from paymentsdk import RetryPolicy
 
 
 @pytest.fixture

@@ -12,15 +12,8 @@ from pathlib import Path
 
 import paymentsdk_foo
 import pytest
-from paymentsdk_foo import (
-    CREATE,
-    FooClient,
-    HmacAuth,
-    Voucher,
-    VoucherRequest,
-    VoucherSpentError,
-    VoucherState,
-)
+from msgspec import structs
+from paymentsdk_foo import CREATE, FooClient, HmacAuth, Voucher, VoucherRequest, VoucherSpentError, VoucherState
 from paymentsdk_foo.sandbox import FooSandbox
 
 from docs.describe import names_of
@@ -87,11 +80,6 @@ async def test_its_operations_have_state(client, sandbox):
     assert [("voucher_created", 0), ("voucher_redeemed", 20)] == lines
 
 
-def replace_reference(number: int) -> VoucherRequest:
-    """Return a voucher of its own."""
-    return VoucherRequest(amount=GIFT.amount, reference=f"gift-{number}")
-
-
 async def test_its_writes_are_idempotent(client, sandbox):
     """The same key gives the same voucher, in the header that the operation names; another body is a conflict."""
     first = await client.vouchers.create(GIFT, idempotency_key="key-1")
@@ -99,7 +87,7 @@ async def test_its_writes_are_idempotent(client, sandbox):
 
     assert first == second
     with pytest.raises(APIError) as refused:
-        await client.vouchers.create(replace_reference(2), idempotency_key="key-1")
+        await client.vouchers.create(structs.replace(GIFT, reference="gift-2"), idempotency_key="key-1")
     assert "idempotency_key_already_used" == refused.value.code
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("voucher_created")
 

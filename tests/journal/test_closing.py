@@ -9,14 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from paymentsdk import (
-    ClientClosed,
-    OutcomeUnknown,
-    PaymentsError,
-    Request,
-    Response,
-    SendFailed,
-)
+from paymentsdk import ClientClosed, OutcomeUnknown, PaymentsError, Request, Response, SendFailed
 from paymentsdk.events import AttemptEnded
 from paymentsdk.journal import RecordState
 from tests.flow.platform import SimulatedClock

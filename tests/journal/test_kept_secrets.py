@@ -15,14 +15,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from paymentsdk import (
-    BadRequest,
-    ErrorCode,
-    OutcomeUnknown,
-    Request,
-    Response,
-    SendFailed,
-)
+from paymentsdk import BadRequest, ErrorCode, OutcomeUnknown, Request, Response, SendFailed
 from paymentsdk.journal import Record, RecordState, Resolution, SQLiteJournal, StoredResponse
 from paymentsdk.resources import wallet_payments
 from tests.journal.conftest import Start, make_record

@@ -13,14 +13,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk import JournalUnavailable, RequestInvalid
-from paymentsdk.journal import (
-    Action,
-    PostgresJournal,
-    Record,
-    RecordState,
-    Resolution,
-    StoredResponse,
-)
+from paymentsdk.journal import Action, PostgresJournal, Record, RecordState, Resolution, StoredResponse
 from tests.conftest import PATIENCE
 from tests.postgres import Server, Wire, free_port, wire_to
 

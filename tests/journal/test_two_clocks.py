@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import (
-    Deferred,
-    OutcomeUnknown,
-    PaymentsClient,
-    Request,
-    Response,
-    SendFailed,
-)
+from paymentsdk import Deferred, OutcomeUnknown, PaymentsClient, Request, Response, SendFailed
 from paymentsdk.journal import RecordState, SQLiteJournal
 from tests.journal.platform import ONCE, World
 
