@@ -261,7 +261,7 @@ async def test_no_operation_takes_a_body_that_says_it_is_something_else(plain):
     headers = {"Content-Type": "text/plain"}
     for operation in OPERATIONS.values():
         if operation.body or operation.keyed:
-            path = operation.path.format(order_id="ORD" + "0" * 26)
+            path = operation.path.format_map(dict.fromkeys(operation.path_names, "ORD" + "0" * 26))
             rejected = await plain(operation.method, path, b"{}", key="k", headers=headers)
             assert (400, True) == (rejected.status, b"the content type is 'text/plain'" in rejected.raw)
     assert 200 == (await plain("GET", "/merchant_orders/search", b"{}", headers=headers)).status

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from paymentsdk._contract.operation import Operation
 from paymentsdk._contract.rules import ErrorCode
-from paymentsdk.sandbox._handlers import (
-    customers,
-    invoices,
-    merchant_orders,
-    oauth,
-    orders,
-    plans,
-    preferences,
-    release_reports,
-    wallet_payments,
-)
+from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._noun import Handler, Noun
 from paymentsdk.sandbox._policies import Policies
 
-_FILES = (oauth, invoices, preferences, wallet_payments, plans, merchant_orders, customers, release_reports, orders)
-NOUNS: Mapping[str, Noun] = {file.NOUN.name: file.NOUN for file in _FILES}
+_NAMES = dict.fromkeys(name.partition(".")[0] for name in OPERATIONS)
+NOUNS: Mapping[str, Noun] = {name: import_module(f"{__name__}.{name}").NOUN for name in _NAMES}
 #: The noun of operations of other programs. All their errors have the most general code.
 OWN = Noun(handlers=(), other_code="bad_request")
 HANDLERS = {handler.operation.name: handler for noun in NOUNS.values() for handler in noun.handlers}
+if missing := OPERATIONS.keys() - HANDLERS.keys():
+    raise LookupError(f"{min(missing)} has no Handler in NOUN of its file in {__path__[0]}")
 JOBS = {name: job for noun in NOUNS.values() for name, job in noun.jobs.items()}
 SCHEMAS = {place: schema for noun in NOUNS.values() for place, schema in noun.schemas.items()}
 
