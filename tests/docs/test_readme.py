@@ -26,7 +26,7 @@ def test_what_contributors_are_told_to_run_is_there() -> None:
     """Each path in the tables of CONTRIBUTING.md and SECURITY.md exists."""
     for name in ("CONTRIBUTING.md", "SECURITY.md"):
         codes = re.findall(r"`([^`\n]+)`", ROOT.joinpath(name).read_text(encoding="utf-8"))
-        paths = {path for code in codes for path in re.findall(r"(?:tests|paymentsdk|docs)/[\w./]+", code)}
+        paths = {path for code in codes for path in re.findall(r"(?:tests|paymentsdk|docs)/[\w./-]+", code)}
 
         assert paths
         assert [] == [path for path in sorted(paths) if not ROOT.joinpath(path).exists()]
