@@ -96,10 +96,12 @@ class Flow:
         self._control = control
         self._clock = clock
         self._now = clock.monotonic
-        self._unlimited = not control.adaptive and control.share is None
+        self.always_limits: bool = control.adaptive or control.share is not None
+        """Whether a request may have to wait even if its seller has no limiter."""
         self._capacity: float = control.max_in_flight if control.adaptive else inf
         self._in_flight = 0
-        self._limiters: dict[Hashable, Limiter] = {}
+        self.limiters: dict[Hashable, Limiter] = {}
+        """The limiters of sellers whose requests have a limit."""
         #: The sellers that wait only for free capacity, in turn. Below: those with only batch calls.
         self._turns: OrderedDict[Limiter, None] = OrderedDict()
         self._batch_turns: OrderedDict[Limiter, None] = OrderedDict()
@@ -110,11 +112,6 @@ class Flow:
         #: The sleeps of calls that wait for their next attempt, or for their slot.
         self._pauses: set[asyncio.Future[None]] = set()
         self._closed = False
-
-    @property
-    def is_free(self) -> bool:
-        """Whether all requests may go out immediately, since no seller has a limit."""
-        return self._unlimited and not self._limiters
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if one is free; `None` if the call must `acquire` one."""
@@ -179,7 +176,7 @@ class Flow:
             pause.cancel()
         if self._asking is not None:
             self._asking.close()
-        for limiter in self._limiters.values():
+        for limiter in self.limiters.values():
             for waiter in (*limiter.interactive, *limiter.batch):
                 _turn_away(waiter)
             self._stop(limiter)
@@ -202,7 +199,7 @@ class Flow:
 
     def enter(self, seller: Hashable) -> Permit | None:
         """Return a permit if one is free and no call waits for it."""
-        limiter, now = self._limiters.get(seller), self._now()
+        limiter, now = self.limiters.get(seller), self._now()
         if limiter is None:
             if not self._control.adaptive:
                 return Permit(seller, now)
@@ -213,15 +210,15 @@ class Flow:
         return limiter.grant(now, now)
 
     def _limiter(self, seller: Hashable) -> Limiter:
-        limiter = self._limiters.get(seller)
+        limiter = self.limiters.get(seller)
         if limiter is None:
-            if len(self._limiters) >= self.MAX_LIMITERS:
-                idle = next((name for name, entry in self._limiters.items() if entry.is_idle), None)
-                self._limiters.pop(idle, None)
+            if len(self.limiters) >= self.MAX_LIMITERS:
+                idle = next((name for name, entry in self.limiters.items() if entry.is_idle), None)
+                self.limiters.pop(idle, None)
             now = self._now()
             adaptive = self._control.adaptive
             limiter = Limiter(seller, now, Meter(now, now), FIRST_CONCURRENCY) if adaptive else Limiter(seller, now)
-            self._limiters[seller] = limiter
+            self.limiters[seller] = limiter
         return limiter
 
     async def wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
@@ -287,7 +284,7 @@ class Flow:
         if not limiter.is_idle:
             self._queue(limiter)
         elif limiter.meter is None and limiter.gate is None:
-            self._limiters.pop(limiter.seller, None)  # Nothing is known of the seller any more.
+            self.limiters.pop(limiter.seller, None)  # Nothing is known of the seller any more.
         for turns in (self._turns, self._batch_turns):
             while turns and self._in_flight < self._capacity:
                 self._serve(turns.popitem(last=False)[0], now)

@@ -91,7 +91,8 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
         state, operation = self.state, self.operation
         loop, clock = state.ensure_open(), state.clock
         sent_at = clock.now()
-        if not state.flow.is_free or events.logger.isEnabledFor(DEBUG) or not self._is_ready(sent_at):
+        flow = state.flow
+        if flow.always_limits or flow.limiters or events.logger.isEnabledFor(DEBUG) or not self._is_ready(sent_at):
             return None
         target, name = self.before, self.name
         if path or name is not None:

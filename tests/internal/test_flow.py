@@ -86,8 +86,8 @@ async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, wa
     for number in range(3):
         reject(flow, f"shop-{number}")
 
-    assert {"tries", "waits"} < set(flow._limiters)
-    assert 3 == len(flow._limiters)
+    assert {"tries", "waits"} < set(flow.limiters)
+    assert 3 == len(flow.limiters)
 
 
 # --- the bound on waiting ---------------------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ async def test_a_storm_of_cancellations_loses_no_permit(clock):
         flow = await storm(clock, random.Random(seed))
 
         assert 0 == flow._in_flight
-        assert all(limiter.is_idle for limiter in flow._limiters.values())
-        assert all(limiter.probe is None for limiter in flow._limiters.values())
+        assert all(limiter.is_idle for limiter in flow.limiters.values())
+        assert all(limiter.probe is None for limiter in flow.limiters.values())
 
 
 async def storm(clock: SimulatedClock, chance: random.Random) -> Flow:
@@ -170,7 +170,7 @@ async def test_a_rate_is_forgotten_two_minutes_after_the_last_429(clock):
     for seconds in (119.0, 2.0):
         await clock.run(seconds)
         flow.release(flow.try_acquire("shop-1"), "served")
-        estimated.append(flow._limiters["shop-1"].estimate is not None)
+        estimated.append(flow.limiters["shop-1"].estimate is not None)
 
     assert [True, False] == estimated
 
