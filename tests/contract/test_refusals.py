@@ -13,19 +13,18 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 import aiohttp
-import msgspec
 import pytest
 
 from paymentsdk import OPERATIONS, PaymentsClient, RequestInvalid
-from paymentsdk.resources.orders import OrderRequest
 from paymentsdk.sandbox import Sandbox, Tenant
+from tests.contract.calls import arguments_of
 from tests.resources.request_rules import BROKEN, WHOLE, put
 
 
 @pytest.fixture
 def tenant(sandbox: Sandbox) -> Tenant:
     """A seller who may do everything that a whole request asks for."""
-    return sandbox.create_tenant(external_pos_ids=["POS1"])
+    return sandbox.create_tenant(external_pos_ids=["POS1", "POS001"])
 
 
 @pytest.fixture
@@ -59,24 +58,13 @@ def whole(name: str, sandbox: Sandbox, tenant: Tenant) -> dict[str, object]:
 
 async def path_of(name: str, sandbox: Sandbox, tenant: Tenant, request: dict[str, object]) -> str:
     """The path of an operation; for a refund that of a paid order, whose payment goes into *request*."""
-    operation = OPERATIONS[name]
     if name == "wallet_payments.create":
         sandbox.promise_discount(request["wallet_payment"]["discount"]["code"], tenant)
-    if not operation.path_names:
-        return operation.path
     async with PaymentsClient(sandbox.describe(tenant).access_token, base_url=sandbox.base_url) as client:
-        order = await client.orders.create(
-            msgspec.convert(
-                {
-                    "external_reference": "to-refund",
-                    "total_amount": "50.00",
-                    "transactions": {"payments": [{"amount": "50.00"}]},
-                },
-                OrderRequest,
-            )
-        )
-    request["transactions"][0]["id"] = sandbox.buyer.pay(order.id).transactions.payments[0].id
-    return operation.path.format(order_id=order.id)
+        arguments = await arguments_of(name, sandbox, client)
+    if name == "orders.refund":
+        request["transactions"][0]["id"] = arguments["body"].transactions[0].id
+    return OPERATIONS[name].path.format_map(arguments)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -84,10 +72,8 @@ async def test_a_request_with_every_member_is_taken(name, sandbox, tenant, send)
     """The control of the table: what is rejected below is rejected for its one broken rule."""
     request = whole(name, sandbox, tenant)
     path = await path_of(name, sandbox, tenant, request)
-    if name == "wallet_payments.create":
-        sandbox.promise_discount(request["wallet_payment"]["discount"]["code"], tenant=tenant)
 
-    status, answer = await send("POST", path, json.dumps(request).encode())
+    status, answer = await send(OPERATIONS[name].method, path, json.dumps(request).encode())
 
     assert OPERATIONS[name].status == status, answer
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-#: One request per operation, with every member that the spec names, as it goes out.
+from paymentsdk import OPERATIONS
+
+_ROWS = msgspec.json.decode(Path(__file__).with_name("requests.json").read_bytes(), type=dict[str, msgspec.Raw])
+#: One request per operation as it goes out: its row, with every member that the spec names, or else its example.
 WHOLE = {
-    name: bytes(request).decode()
-    for name, request in msgspec.json.decode(
-        Path(__file__).with_name("requests.json").read_bytes(), type=dict[str, msgspec.Raw]
-    ).items()
+    name: msgspec.json.encode(_ROWS.get(name, operation.example)).decode()
+    for name, operation in OPERATIONS.items()
+    if operation.body
 }
 #: A place in a whole request, what is put there, where the error points, and what it says.
 BROKEN = [

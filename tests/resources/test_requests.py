@@ -49,7 +49,7 @@ def test_the_table_has_every_member_that_is_declared() -> None:
     }  # fmt: skip
 
     expected = {member for body in bodies for member in declared(inspect.type_info(body))}
-    assert expected == members | INSTEAD, "give each new member a value in tests/resources/requests.json"
+    assert expected == members | INSTEAD, "give new members a value in an `example` or tests/resources/requests.json"
 
 
 @pytest.mark.parametrize("name", WHOLE)
