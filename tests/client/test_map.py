@@ -224,6 +224,22 @@ async def test_a_defect_loses_no_outcome_that_a_slow_consumer_has_not_read(clien
     assert {} == work.running
 
 
+async def test_items_that_cannot_be_read_are_no_end(client) -> None:
+    """Whoever reads them from a file that breaks learns that there were more."""
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("the file ends early")
+
+    async def at_once(item: int) -> int:
+        return item
+
+    outcomes = client.map(at_once, broken())
+    assert 1 == (await anext(outcomes)).item
+    with pytest.raises(OSError, match="ends early"):
+        await anext(outcomes)
+
+
 async def test_leaving_early_ends_the_calls(client) -> None:
     """When its task is cancelled, no call and no iterator goes on by itself."""
     closed = []

@@ -180,6 +180,7 @@ async def test_each_attempt_is_signed_as_it_goes_out(play, jobs, clock: FakeCloc
     assert first.headers[KEY] == second.headers[KEY] == played.requests[1].headers[KEY]
     assert "X-Signature" not in first.headers
     assert later - began == pytest.approx(sum(clock.slept))
+    assert [30.0] * 2 == pytest.approx([request.timeout for request in played.requests])
     assert later > began
 
 

@@ -13,6 +13,7 @@ from paymentsdk import (
     ErrorCode,
     Failure,
     FlowControl,
+    NoAnswer,
     NotSent,
     Operation,
     OutcomeUnknown,
@@ -159,6 +160,19 @@ async def test_a_response_opens_the_gate_by_what_it_is_declared_as(
     await asyncio.gather(*calls, return_exceptions=True)
 
     assert [0.0, 0.1, 0.1, 0.1][: 4 if opens else 3] == sent
+
+
+async def test_the_time_of_an_attempt_begins_with_its_turn(clock, connect):
+    """One that hangs after it has waited ends as soon as any other."""
+    client = connect(Platform(clock, LIMITED, None), timeout=Timeout(total=60.0, attempt=5.0))
+    with pytest.raises(RateLimited):
+        await client.orders.get("ORD1")
+    [call] = start(client.orders.get("ORD1"))
+    await clock.run(5.0)
+    waits = not call.done()
+    await clock.run(0.1)
+
+    assert (True, NoAnswer) == (waits, type(call.exception()))
 
 
 async def test_copies_and_accounts_know_of_the_429_of_their_seller(clock, connect):

@@ -135,6 +135,7 @@ def test_a_burst_becomes_a_rate_with_the_time_that_the_gate_was_closed() -> None
     limiter.update(1.06)
 
     assert limiter.estimate.is_guess
+    assert pytest.approx(1.06 + 1 / limiter.estimate.at(1.06)) == limiter.next_at
     assert pytest.approx(100, rel=0.1) == limiter.estimate.ceiling
 
 
