@@ -29,7 +29,7 @@ from paymentsdk.resources.orders import Order
 from paymentsdk.sandbox import Delivery, FaultRule, Policy, Tenant, Webhook
 from paymentsdk.sandbox._buyer import PaymentMethod
 from paymentsdk.sandbox._commands import COMMANDS
-from paymentsdk.sandbox._control_forms import MovedClock
+from paymentsdk.sandbox._control_forms import MovedClock, Rejection
 from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
 from paymentsdk.sandbox._wire import encode
 
@@ -45,13 +45,6 @@ _PREFERENCE = re.compile(r"[0-9]+-[0-9a-f-]{36}\Z")
 _DETAILS = {field.name: field.default for field in msgspec.structs.fields(FaultRule)}
 #: Requests to this machine do not go through a proxy.
 _opener = build_opener(ProxyHandler({}))
-
-
-class _Rejection(Struct):
-    """The body of a rejection of the control API."""
-
-    code: str
-    message: str
 
 
 class Running(Struct, frozen=True):
@@ -100,7 +93,7 @@ class Running(Struct, frozen=True):
 
     def _rejection(self, error: HTTPError) -> OSError:
         try:
-            rejection = msgspec.json.decode(error.read(), type=_Rejection)
+            rejection = msgspec.json.decode(error.read(), type=Rejection)
         except ValueError:
             return OSError(f"the server at {self.url} is not a sandbox (status {error.code})")
         return OSError(f"{error.code} {rejection.code}: {rejection.message}")

@@ -5,25 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
-
 from paymentsdk._version import __version__
 from paymentsdk._webhook_signatures import STANDARD
 from paymentsdk.sandbox._commands import COMMANDS, Command
-from paymentsdk.sandbox._openapi import JSON, TEXT, Schema, complete, finished
+from paymentsdk.sandbox._control_forms import Rejection
+from paymentsdk.sandbox._openapi import TEXT, Schema, schema_of, schemas_of
 from paymentsdk.sandbox._signers import TEMPLATES, Template
-from paymentsdk.sandbox._wire import TOO_LARGE, structs_in
+from paymentsdk.sandbox._wire import TOO_LARGE
 
-_REF = "#/components/schemas/{name}"
-_REJECTION: Schema = {
-    "type": "object",
-    "description": "Why a request was not carried out.",
-    "properties": {
-        "code": {**TEXT, "description": "What a program looks at."},
-        "message": {**TEXT, "description": "What is wrong, and what to do."},
-    },
-    "required": ["code", "message"],
-}
 _REJECTIONS = {
     400: "A value cannot be used; the message names it",
     403: "The request comes from a page of another site",
@@ -42,11 +31,7 @@ _BINARY = "application/octet-stream"
 def control_document(base_url: str, prefix: str) -> Mapping[str, object]:
     """Return the document of the control API of a sandbox at *base_url*, whose paths begin with *prefix*."""
     kinds = [kind for command in COMMANDS.values() for kind in (command.body, command.result)]
-    types: list[JSON] = [kind for kind in kinds if kind not in {None, bytes}]
-    _, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=_REF)
-    schemas = {name: finished(schema, decimal_strings=True) for name, schema in components.items()}
-    for struct in structs_in(types):
-        complete(schemas[struct.cls.__name__], struct)
+    schemas = schemas_of([*kinds, Rejection], decimal_strings=True)
     paths: dict[str, Schema] = {prefix + "events": {"get": _EVENTS}}
     for (method, path), command in COMMANDS.items():
         paths.setdefault(prefix + path, {})[method.lower()] = _operation(path, command, schemas)
@@ -61,7 +46,7 @@ def control_document(base_url: str, prefix: str) -> Mapping[str, object]:
         "security": [],
         "paths": paths,
         "webhooks": {name: {"post": _notification(name, template)} for name, template in TEMPLATES.items()},
-        "components": {"schemas": {**schemas, "Rejection": _REJECTION}},
+        "components": {"schemas": schemas},
     }
 
 
@@ -69,7 +54,7 @@ def _operation(path: str, command: Command, schemas: Mapping[str, Schema]) -> Sc
     names = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"{(\w+)}", path)]
     number = {"type": "integer", "format": "int64"}
     numbers = [{"name": name, "in": "query", "schema": number} for name in command.parameters]
-    content = {command.media: {"schema": _schema_of(command.result)}}
+    content = {command.media: {"schema": schema_of(command.result, decimal_strings=True)}}
     described: Schema = {
         "operationId": command.name,
         "tags": ["sandbox"],
@@ -78,30 +63,15 @@ def _operation(path: str, command: Command, schemas: Mapping[str, Schema]) -> Sc
         "responses": {"200": {"description": "Done.", "content": content}, **_rejections()},
     }
     if command.body is not None:
-        schema = _schema_of(command.body)
+        schema = schema_of(command.body, decimal_strings=True)
         media = _BINARY if command.body is bytes else "application/json"
         needed = bool(schemas.get(schema.get("$ref", "").rpartition("/")[2], {}).get("required"))
         described["requestBody"] = {"required": needed, "content": {media: {"schema": schema}}}
     return described
 
 
-def _schema_of(kind: JSON) -> Schema:
-    if kind is bytes:
-        return {"type": "string", "format": "binary"}
-    [schema], _ = msgspec.json.schema_components([kind], schema_hook=_anything, ref_template=_REF)
-    described: Schema = finished(schema, decimal_strings=True)
-    return described
-
-
-def _anything(kind: type) -> Schema:
-    """Return the schema of a value that may be any JSON."""
-    if kind is not object:
-        raise NotImplementedError
-    return {"description": "Any JSON."}
-
-
 def _rejections() -> Schema:
-    content = {"application/json": {"schema": {"$ref": _REF.format(name="Rejection")}}}
+    content = {"application/json": {"schema": schema_of(Rejection, decimal_strings=True)}}
     return {str(status): {"description": text, "content": content} for status, text in _REJECTIONS.items()}
 
 

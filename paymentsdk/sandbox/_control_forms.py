@@ -113,6 +113,15 @@ class SnapshotRequest(ControlStruct):
 # --- responses ---------------------------------------------------------------------------------------------------
 
 
+class Rejection(Struct):
+    """Why a request was not carried out."""
+
+    code: str
+    """What a program looks at."""
+    message: str
+    """What is wrong, and what to do."""
+
+
 class Health(Struct):
     """The state of the server."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -119,14 +119,8 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     schemas: Schema = {}
     # Operations with number amounts come last: a Struct that has both forms is described with numbers.
     for operation in sorted(operations.values(), key=lambda item: not item.decimal_strings):
-        space = _space(operation)
-        types = [kind for kind in (operation.body, operation.result) if kind is not None and kind is not bytes]
-        _, components = msgspec.json.schema_components(types, ref_template=f"#/components/schemas/{space}{{name}}")
-        structs = {info.cls.__name__: info for info in structs_in(types) if not info.array_like}
-        for name, schema in components.items():
-            schemas[space + name] = finished(schema, decimal_strings=operation.decimal_strings)
-            if name in structs:
-                complete(schemas[space + name], structs[name])
+        types = [operation.body, operation.result]
+        schemas |= schemas_of(types, decimal_strings=operation.decimal_strings, space=_space(operation))
     for name, members in required(policies).items():
         schemas[name]["required"] = [*members]
         for member in members:
@@ -136,7 +130,36 @@ def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Sche
     return schemas
 
 
-def complete(schema: Schema, struct: types_of.StructType) -> None:
+def schemas_of(types: Iterable[JSON], *, decimal_strings: bool, space: str = "") -> Schema:
+    """Return the schemas of the Structs in *types*, by their names with the prefix *space*."""
+    types = [kind for kind in types if kind is not None and kind is not bytes]
+    template = f"#/components/schemas/{space}{{name}}"
+    _, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=template)
+    schemas = {name: finished(schema, decimal_strings=decimal_strings) for name, schema in components.items()}
+    for struct in structs_in(types):
+        if not struct.array_like:
+            _complete(schemas[struct.cls.__name__], struct)
+    return {space + name: schema for name, schema in schemas.items()}
+
+
+def schema_of(kind: JSON, *, decimal_strings: bool, space: str = "") -> Schema:
+    """Return the schema of a body of *kind*, or a reference to the schema in `schemas_of`."""
+    if kind is bytes:
+        return {"type": "string", "format": "binary"}
+    template = f"#/components/schemas/{space}{{name}}"
+    [schema], _ = msgspec.json.schema_components([kind], schema_hook=_anything, ref_template=template)
+    described: Schema = finished(schema, decimal_strings=decimal_strings)
+    return described
+
+
+def _anything(kind: type) -> Schema:
+    """Return the schema of a value that may be any JSON."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Any JSON."}
+
+
+def _complete(schema: Schema, struct: types_of.StructType) -> None:
     """Add to the *schema* of a Struct the rules that msgspec does not know, and the texts from the code."""
     cls, members = struct.cls, schema["properties"]
     for member in struct.fields:
@@ -269,9 +292,5 @@ def _rejections(operation: AnyOperation) -> Schema:
 
 
 def _content(operation: AnyOperation, kind: type, media: str) -> Schema:
-    """Return the schema of a body of *kind*, or a reference to it."""
-    if kind is bytes:
-        return {media: {"schema": {"type": "string", "format": "binary"}}}
-    template = f"#/components/schemas/{_space(operation)}{{name}}"
-    [schema], _ = msgspec.json.schema_components([kind], ref_template=template)
-    return {media: {"schema": finished(schema, decimal_strings=operation.decimal_strings)}}
+    schema = schema_of(kind, decimal_strings=operation.decimal_strings, space=_space(operation))
+    return {media: {"schema": schema}}
