@@ -6,7 +6,7 @@ from inspect import signature
 from types import GenericAlias
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from paymentsdk import money
 from paymentsdk.resources.invoices import Invoice
@@ -15,7 +15,7 @@ from paymentsdk.resources.orders import Order
 from paymentsdk.resources.plans import Plan
 from paymentsdk.resources.preferences import Preference
 from paymentsdk.sandbox import _control_forms as forms
-from paymentsdk.sandbox import _policies, _records
+from paymentsdk.sandbox import _records
 from paymentsdk.sandbox._buyer import Buyer
 from paymentsdk.sandbox._faults import FaultRule, FaultState
 from paymentsdk.sandbox._feed import RequestLine
@@ -23,6 +23,7 @@ from paymentsdk.sandbox._handlers import ways
 from paymentsdk.sandbox._handlers._sales import currency_of, shipping_cost, total
 from paymentsdk.sandbox._har import archive
 from paymentsdk.sandbox._platform import Platform
+from paymentsdk.sandbox._policies import Policies, Policy, describe_policies
 from paymentsdk.sandbox._records import Table
 from paymentsdk.sandbox._signers import Webhook, WebhookRequest
 from paymentsdk.sandbox._tenants import ProvisionRequest, TenantRequest
@@ -113,7 +114,7 @@ def state(platform: Platform) -> forms.SandboxState:
     """Return the address, sellers, clock and policies."""
     return forms.SandboxState(
         sandbox=platform.describe(),
-        clock=clock(platform),
+        clock=_time(platform),
         policies=platform.policies,
         orders=platform.store.count(_records.ORDERS, None),
         faults=len(platform.faults.list()),
@@ -193,11 +194,11 @@ def tenants(platform: Platform) -> list[forms.Seller]:
 @command("POST", "tenants")
 def create_tenant(platform: Platform, body: TenantRequest) -> forms.Seller:
     """Create a seller."""
-    return _shown_tenant(platform, platform.create_tenant(**msgspec.structs.asdict(body)))
+    return _shown_tenant(platform, platform.create_tenant(**asdict(body)))
 
 
 def _shown_tenant(platform: Platform, tenant: _records.Tenant) -> forms.Seller:
-    return forms.Seller(**msgspec.structs.asdict(tenant), base_url=platform.base_url)
+    return forms.Seller(**asdict(tenant), base_url=platform.base_url)
 
 
 @command("POST", "tenants/{id}/authorize")
@@ -256,7 +257,11 @@ def change_invoice_payment(platform: Platform, invoice_id: str, body: forms.Stat
 @command("GET", "clock")
 def clock(platform: Platform) -> forms.ClockTime:
     """Return the current time."""
-    return forms.ClockTime(now=platform.clock.now(), frozen=platform.clock.frozen)
+    return _time(platform)
+
+
+def _time(platform: Platform, tenant: _records.Tenant | None = None) -> forms.ClockTime:
+    return forms.ClockTime(now=platform.now(tenant), frozen=platform.clock.frozen, ahead=platform.ahead(tenant))
 
 
 @command("POST", "clock/freeze")
@@ -270,7 +275,7 @@ async def freeze(platform: Platform, body: forms.FreezeRequest) -> forms.MovedCl
 def resume(platform: Platform) -> forms.ClockTime:
     """Let the clock run again."""
     platform.clock.resume()
-    return clock(platform)
+    return _time(platform)
 
 
 @command("POST", "clock/advance")
@@ -280,25 +285,23 @@ async def advance(platform: Platform, body: forms.AdvanceRequest) -> forms.Moved
     return await _moved(platform)
 
 
-async def _moved(platform: Platform) -> forms.MovedClock:
-    happened = tuple(await platform.catch_up())
-    return forms.MovedClock(now=platform.clock.now(), frozen=platform.clock.frozen, happened=happened)
+async def _moved(platform: Platform, tenant: _records.Tenant | None = None) -> forms.MovedClock:
+    happened = tuple(event for event in await platform.catch_up() if tenant is None or event.tenant == tenant.user_id)
+    return forms.MovedClock(**asdict(_time(platform, tenant)), happened=happened)
 
 
 @command("GET", "tenants/{id}/clock")
-def tenant_clock(platform: Platform, user_id: str) -> forms.TenantClock:
+def tenant_clock(platform: Platform, user_id: str) -> forms.ClockTime:
     """Return the current time of a seller, and how far their clock is ahead of the clock of the sandbox."""
-    tenant = tenant_of(platform, user_id)
-    return forms.TenantClock(now=platform.now(tenant), frozen=platform.clock.frozen, ahead=platform.ahead(tenant))
+    return _time(platform, tenant_of(platform, user_id))
 
 
 @command("POST", "tenants/{id}/clock/advance")
-async def advance_tenant(platform: Platform, user_id: str, body: forms.AdvanceRequest) -> forms.MovedTenantClock:
+async def advance_tenant(platform: Platform, user_id: str, body: forms.AdvanceRequest) -> forms.MovedClock:
     """Move the clock of one seller forward, and return what became due for them meanwhile."""
     tenant = tenant_of(platform, user_id)
     platform.set_ahead(tenant, body.duration)
-    happened = tuple(event for event in await platform.catch_up() if event.tenant == tenant.user_id)
-    return forms.MovedTenantClock(**msgspec.structs.asdict(tenant_clock(platform, user_id)), happened=happened)
+    return await _moved(platform, tenant)
 
 
 @command("GET", "faults")
@@ -359,17 +362,13 @@ def redeliver(platform: Platform, delivery_id: str) -> Delivery:
 
 
 @command("GET", "policies")
-def policies(platform: Platform) -> list[forms.ShownPolicy]:
+def policies(platform: Platform) -> list[Policy]:
     """List the policies, with their allowed and current values."""
-    values = msgspec.structs.asdict(platform.policies)
-    return [
-        forms.ShownPolicy(**{**msgspec.structs.asdict(policy), "value": values[policy.name]}, default=policy.value)
-        for policy in _policies.describe_policies()
-    ]
+    return [replace(policy, value=getattr(platform.policies, policy.name)) for policy in describe_policies()]
 
 
 @command("PATCH", "policies")
-def change_policies(platform: Platform, body: dict[str, object]) -> _policies.Policies:
+def change_policies(platform: Platform, body: dict[str, object]) -> Policies:
     """Set policies. The body is an object of names and values."""
     return platform.change_policies(body)
 
@@ -391,10 +390,10 @@ def ledger(platform: Platform, *, tenant: int | None = None, limit: int | None =
 
 
 @command("POST", "snapshot")
-async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.SnapshotName:
+async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.SnapshotRequest:
     """Save the current state in memory: documents, ledger, keys, clock, policies and faults."""
     await asyncio.to_thread(platform.snapshot, body.name)
-    return forms.SnapshotName(body.name)
+    return body
 
 
 @command("POST", "restore")
@@ -404,7 +403,7 @@ async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Rest
         await asyncio.to_thread(platform.restore, body.name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
-    return forms.Restored(name=body.name, now=platform.clock.now(), frozen=platform.clock.frozen)
+    return forms.Restored(**asdict(_time(platform)), name=body.name)
 
 
 @command("GET", "snapshot/file", "application/octet-stream")
@@ -417,7 +416,7 @@ async def save_snapshot(platform: Platform) -> bytes:
 async def load_snapshot(platform: Platform, body: bytes) -> forms.ClockTime:
     """Restore the state from a file of `GET snapshot/file`. After an error, nothing has changed."""
     await asyncio.to_thread(platform.load, body)
-    return clock(platform)
+    return _time(platform)
 
 
 @command("GET", "requests")

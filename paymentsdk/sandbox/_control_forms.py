@@ -11,7 +11,7 @@ from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
 from paymentsdk.sandbox._clock import ClockEvent
 from paymentsdk.sandbox._handlers.plans import PlanRequest
-from paymentsdk.sandbox._policies import Policies, Policy
+from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import DEFAULT_PAYER, Tenant
 from paymentsdk.sandbox._tenants import SandboxInfo
 from paymentsdk.sandbox._wire import ControlStruct
@@ -130,33 +130,21 @@ class Health(Struct):
 
 
 class ClockTime(Struct, kw_only=True):
-    """The current time."""
+    """The current time of the sandbox or of a seller."""
 
     now: datetime
     """The time, in UTC."""
     frozen: bool
     """Whether the clock stands still."""
+    ahead: timedelta
+    """How far the clock of a seller is ahead of the clock of the sandbox."""
 
 
 class MovedClock(ClockTime, kw_only=True):
-    """The clock after a move."""
+    """The time after a move of the clock."""
 
     happened: tuple[ClockEvent, ...]
-    """What became due meanwhile, in time order."""
-
-
-class TenantClock(ClockTime, kw_only=True):
-    """The current time of a seller."""
-
-    ahead: timedelta
-    """How far the seller's clock is ahead of the clock of the sandbox."""
-
-
-class MovedTenantClock(TenantClock, kw_only=True):
-    """The clock of a seller after a move."""
-
-    happened: tuple[ClockEvent, ...]
-    """What became due for the seller meanwhile, in time order."""
+    """What became due meanwhile, in time order; for the clock of a seller, only what became due for the seller."""
 
 
 class SandboxState(Struct):
@@ -222,20 +210,6 @@ class Revoked(Struct):
 
     revoked: bool
     """Whether the token existed."""
-
-
-class ShownPolicy(Policy, frozen=True, kw_only=True):
-    """A policy with its current value."""
-
-    default: object
-    """The default value."""
-
-
-class SnapshotName(Struct):
-    """A snapshot."""
-
-    name: str
-    """The name."""
 
 
 class Restored(ClockTime, kw_only=True):

@@ -159,7 +159,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     name: str
     """The name."""
     value: object
-    """The default."""
+    """The current value; of `describe_policies`, the default."""
+    default: object
+    """The default value."""
     allowed: tuple[object, ...]
     """The allowed values; empty if any number or text of its form is allowed."""
     description: str
@@ -175,6 +177,7 @@ def describe_policies() -> tuple[Policy, ...]:
         Policy(
             name=field.name,
             value=field.default,
+            default=field.default,
             allowed=_allowed(hints[field.name]),
             description=descriptions.get(field.name, ""),
         )

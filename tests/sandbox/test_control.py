@@ -101,7 +101,7 @@ async def test_the_clock_is_moved(plain, client, order):
     now = (await plain("GET", "/_sandbox/clock")).json
     resumed = (await plain("POST", "/_sandbox/clock/resume")).json
 
-    assert {"now": "2026-01-31T00:00:00.000Z", "frozen": True, "happened": []} == frozen
+    assert {"now": "2026-01-31T00:00:00.000Z", "frozen": True, "ahead": "P0D", "happened": []} == frozen
     assert ("2026-01-31T00:15:00.000Z", [("order.expired", new_order.id)]) == (
         moved["now"],
         [(event["kind"], event["id"]) for event in moved["happened"]],
