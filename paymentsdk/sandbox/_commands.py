@@ -207,13 +207,6 @@ def authorize(platform: Platform, user_id: str) -> forms.Consent:
     return forms.Consent(platform.authorize(tenant_of(platform, user_id)))
 
 
-@command("POST", "tenants/{id}/discounts")
-def promise_discount(platform: Platform, user_id: str, body: forms.DiscountRequest) -> forms.Promises:
-    """Promise a discount of a seller, so that wallet payments may use its code."""
-    promised = platform.promise_discount(body.code, tenant_of(platform, user_id))
-    return forms.Promises(promised.discount_promises)
-
-
 def tenant_of(platform: Platform, user_id: int | str | None) -> _records.Tenant:
     """Return a seller; by default, the first."""
     tenant = platform.find_tenant(user_id)

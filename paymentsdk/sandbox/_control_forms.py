@@ -48,13 +48,6 @@ class RefundRequest(ControlStruct):
     """The amount; the whole rest by default."""
 
 
-class DiscountRequest(ControlStruct):
-    """A discount that is promised."""
-
-    code: str
-    """The discount code that wallet payments may use from now on."""
-
-
 class RevokeRequest(ControlStruct):
     """A token to revoke."""
 
@@ -196,13 +189,6 @@ class Consent(MaskedRepr, Struct):
     """The authorization code, valid for one token within 10 minutes."""
 
     __secrets__: ClassVar[frozenset[str]] = frozenset({"code"})
-
-
-class Promises(Struct):
-    """The discounts that a seller has promised."""
-
-    discount_promises: tuple[str, ...]
-    """The codes."""
 
 
 class Revoked(Struct):

@@ -74,7 +74,7 @@ async def test_a_discount_must_be_promised_under_a_policy(start, plain_to):
         return (await plain_to(sandbox)("POST", path, body, key=f"{code}", token=tenant.access_token)).status
 
     assert [201, 400, 400] == [await status(code) for code in ("SPRING", "AUTUMN", None)]
-    await plain_to(sandbox)("POST", f"/_sandbox/tenants/{tenant.user_id}/discounts", {"code": "AUTUMN"})
+    sandbox.promise_discount("AUTUMN", tenant)
     assert 201 == await status("AUTUMN")
 
 

@@ -94,7 +94,6 @@ async def send_all(http: Http) -> None:
     first, _ = await control("GET", "tenants")
     user = {"id": first["user_id"]}
     await control("POST", "tenants/{id}/authorize", **user)
-    await control("POST", "tenants/{id}/discounts", {"code": "TEN"}, **user)
     webhook = await control("POST", "tenants/{id}/webhooks", {"url": "http://127.0.0.1:9/"}, **user)
     await control("GET", "tenants/{id}/webhooks", **user)
     order = await http("POST", "/v1/orders", ORDER)
