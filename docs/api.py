@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
@@ -15,14 +16,14 @@ from paymentsdk import Operation
 
 #: The top-level names by the module or package below `paymentsdk` that defines them.
 GROUPS = {
-    "client": "The client",
-    "_call": "Calls, timeouts and rates",
-    "errors": "Errors",
-    "_auth": "Credentials and tokens",
-    "_paging": "Pagination",
-    "_contract": "Operations",
-    "transports": "Transports",
-    "_headers": "Transports",
+    "paymentsdk.client": "The client",
+    "paymentsdk._call": "Calls, timeouts and rates",
+    "paymentsdk.errors": "Errors",
+    "paymentsdk._auth": "Credentials and tokens",
+    "paymentsdk._paging": "Pagination",
+    "paymentsdk._contract": "Operations",
+    "paymentsdk.transports": "Transports",
+    "paymentsdk._headers": "Transports",
 }
 OTHERS = "Other names"
 
@@ -32,8 +33,7 @@ ABOUT_MODULE = "members: false, show_root_heading: false, show_root_toc_entry: f
 #: Excludes the index of names from the search: the search leads to the names themselves.
 NOT_FOUND = "---\nsearch: {exclude: true}\n---\n\n"
 
-ABOUT = """\
-Every public name, with its docstring. All other names are private, and may change in any version."""
+ABOUT = "Every public name, with its docstring. All other names are private, and may change in any version."
 
 
 @cache
@@ -48,29 +48,25 @@ def pages() -> Iterator[tuple[str, str]]:
     index, nav = [], ["- [All public names](README.md)"]
     for module in public_modules():
         for title, names in grouped(module).items():
-            file = (
-                title.lower().removeprefix("paymentsdk.").replace(",", "").replace(" ", "-").replace(".", "-") + ".md"
-            )
-            nav.append(f"- [{title.removeprefix('paymentsdk.')}]({file})")
-            index.append(f"## {title}\n")
-            index += [f"- [`{name}`][{module.__name__}.{name}]" for name in names]
-            index.append("")
+            shown = title.removeprefix("paymentsdk.")
+            file = re.sub(r"\W+", "-", shown.lower()) + ".md"
+            nav.append(f"- [{shown}]({file})")
+            listed = "\n".join(f"- [`{name}`][{module.__name__}.{name}]" for name in names)
+            index.append(f"## {title}\n\n{listed}")
             about = "" if module is paymentsdk else f"::: {module.__name__}\n    options: {{{ABOUT_MODULE}}}\n\n"
             import_line = f"`from {module.__name__} import ...`\n\n"
             yield file, f"# {title}\n\n{about}{import_line}" + "\n\n".join(entry(module, name) for name in names)
-    yield "README.md", f"{NOT_FOUND}# All public names\n\n{ABOUT}\n\n" + "\n".join(index).rstrip()
+    yield "README.md", f"{NOT_FOUND}# All public names\n\n{ABOUT}\n\n" + "\n\n".join(index)
     yield "NAV.md", "\n\n" + "\n".join(nav)
 
 
 def grouped(module: ModuleType) -> dict[str, list[str]]:
-    """Return the names of a module, grouped by their page."""
-    if module is not paymentsdk:
-        names = sorted(names_of(module), key=lambda name: (not inspect.isclass(getattr(module, name)), name))
-        return {module.__name__: names} if names else {}
+    """Return the names of a module, grouped by their page; classes come first."""
     groups: dict[str, list[str]] = {title: [] for title in [*GROUPS.values(), OTHERS]}
-    for name in names_of(module):
-        home = f"{getattr(getattr(module, name), '__module__', '')}..".split(".")
-        groups[GROUPS.get(home[1], OTHERS) if home[0] == "paymentsdk" else OTHERS].append(name)
+    for name in sorted(names_of(module), key=lambda name: (not inspect.isclass(getattr(module, name)), name)):
+        home = ".".join(getattr(getattr(module, name), "__module__", "").split(".")[:2])
+        title = GROUPS.get(home, OTHERS) if module is paymentsdk else module.__name__
+        groups.setdefault(title, []).append(name)
     return {title: names for title, names in groups.items() if names}
 
 
@@ -87,12 +83,12 @@ def entry(module: ModuleType, name: str) -> str:
 
 def inherited_members(cls: type) -> list[str]:
     """Return the public members that a class inherits from private bases in this package."""
-    bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("paymentsdk") and not is_public(base)]
-    return sorted({name for base in bases for name in vars(base) if not name.startswith("_")} - vars(cls).keys())
+    ours = [base for base in cls.__mro__[1:] if base.__module__.startswith("paymentsdk")]
+    names = {name for base in ours if id(base) not in public_values() for name in vars(base) if name[0] != "_"}
+    return sorted(names - vars(cls).keys())
 
 
-def is_public(cls: type) -> bool:
-    """Return whether a public module lists a class."""
-    return any(
-        getattr(module, cls.__name__, None) is cls for module in public_modules() if cls.__name__ in names_of(module)
-    )
+@cache
+def public_values() -> frozenset[int]:
+    """Return the identities of the values of all public names."""
+    return frozenset(id(getattr(module, name)) for module in public_modules() for name in names_of(module))

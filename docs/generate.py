@@ -15,11 +15,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs import api, records, tables
+from docs import api
+from docs.tables import BLOCKS
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by `python -m docs.generate`. Change the declarations, not this page. -->"
-BLOCKS = {**tables.BLOCKS, **records.BLOCKS}
 BLOCK = re.compile(r"(<!-- ([\w-]+): python -m docs.generate -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
 
 
@@ -38,11 +38,9 @@ def main(arguments: list[str]) -> None:
     pages = dict(written())
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     stale += [page for page in DOCS.glob("api/*.md") if page not in pages]
-    if arguments == ["--check"]:
-        if stale:
-            names = ", ".join(page.relative_to(DOCS).as_posix() for page in stale)
-            sys.exit(f"not up to date, run `python -m docs.generate`: {names}")
-        return
+    if stale and arguments == ["--check"]:
+        names = ", ".join(page.relative_to(DOCS).as_posix() for page in stale)
+        sys.exit(f"not up to date, run `python -m docs.generate`: {names}")
     for page in stale:
         if page in pages:
             page.write_text(pages[page], encoding="utf-8")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect as python
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from msgspec import StructMeta
+from msgspec import StructMeta, structs
 
-from docs.describe import attributes, code, members, opening, table
-from paymentsdk import OPERATIONS, Operation, PaymentsClient, errors
+from docs.describe import code, members, opening, table
+from paymentsdk import OPERATIONS, ErrorCode, Operation, PaymentsClient, errors
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.error_response import TERMINAL
 from paymentsdk._contract.rules import KEY_ALREADY_USED, TABLE, Failure, RetryClass, Verdict, says_in_progress
 from paymentsdk.errors import error_class
+from paymentsdk.journal import Record, RecordState, begin_record
+from paymentsdk.journal._record import OPEN, WITHOUT_TRACE
 from paymentsdk.sandbox import FaultRule, _commands, _handlers, describe_policies
 from paymentsdk.sandbox._faults import EFFECTS
 from paymentsdk.testing.transport_conformance import CASES
@@ -39,19 +40,14 @@ VERDICTS = {
 TRANSPORTS = {"_connections": "Connections", "_requests": "Requests and secrets", "_responses": "Responses"}
 
 
-def anchor(operation: Operation[object, object]) -> str:
-    """Return the anchor of an operation on the page of operations."""
-    return f"#{operation.name.replace('.', '')}"
-
-
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
 def operations() -> str:
     """List all operations, then describe each."""
     rows = (
-        [o.section, f"[{code(o.name)}]({anchor(o)})", code(f"{o.method} {o.path}"), o.summary, o.retry.value]
-        for o in OPERATIONS.values()
+        [o.section, f"[{code(name)}](#{name.replace('.', '')})", code(f"{o.method} {o.path}"), o.summary, o.retry.value]
+        for name, o in OPERATIONS.items()
     )
     parts = [table(["Section", "Operation", "Request", "", "Retried as"], rows)]
     for operation in OPERATIONS.values():
@@ -106,18 +102,17 @@ def fields_of(operation: Operation[object, object]) -> Iterator[str]:
         yield table(FIELDS, members(operation.body))
     if (query := operation.query) is not None:
         yield "Filters, in addition to the options of every search (`WalkOptions`):"
-        # Python does not keep the bases of a TypedDict, so the documented class is found by its name.
-        meanings = attributes(getattr(sys.modules[query.__module__], query.__name__.replace("Query", "Filters")))
-        rows = ([name, kind] for name, kind, *_ in members(query) if name not in {"`offset`", "`limit`"})
-        yield table(["Filter", "Type", "Meaning"], ([*row, meanings[row[0].strip("`")]] for row in rows))
+        rows = ([row[0], row[1], row[3]] for row in members(query) if row[0] not in {"`offset`", "`limit`"})
+        yield table(["Filter", "Type", "Meaning"], rows)
 
 
 def responses() -> str:
     """Describe the responses of all operations."""
     parts = []
     for result in dict.fromkeys(map(response_of, OPERATIONS.values())):
-        parts += [f"## {result.__name__}", f"`{result.__module__}.{result.__name__}`: {opening(result.__doc__)}"]
-        parts.append(table(["Field", "Type", "Meaning"], ([row[0], row[1], row[3]] for row in members(result))))
+        rows = ([row[0], row[1], row[3]] for row in members(result))
+        about = f"`{result.__module__}.{result.__name__}`: {opening(result.__doc__)}"
+        parts += [f"## {result.__name__}", about, table(["Field", "Type", "Meaning"], rows)]
     return "\n\n".join(parts)
 
 
@@ -132,30 +127,30 @@ def exceptions() -> str:
 
 def codes() -> str:
     """List the documented codes, with the operations that return them."""
-    raised: dict[tuple[int, str, str, bool], list[Operation[object, object]]] = {}
+    raised: dict[ErrorCode, list[Operation[object, object]]] = {}
     for operation in OPERATIONS.values():
         for error in operation.errors:
-            raised.setdefault((error.status, error.code, error.meaning, error.settles), []).append(operation)
+            raised.setdefault(error, []).append(operation)
     rows = (
         [
-            str(status),
-            code(name),
-            meaning,
+            str(error.status),
+            code(error.code),
+            error.meaning,
             ", ".join(code(operation.name) for operation in operations),
-            raised_as(status, name, operations),
-            ("with a random key" if name == KEY_ALREADY_USED else "yes") if settles else "",
+            raised_as(error, operations),
+            ("with a random key" if error.code == KEY_ALREADY_USED else "yes") if error.settles else "",
         ]
-        for (status, name, meaning, settles), operations in raised.items()
+        for error, operations in raised.items()
     )
     return table(["Status", "Code", "Meaning", "Operation", "Raised as", "Settles"], rows)
 
 
-def raised_as(status: int, name: str, operations: Iterable[Operation[object, object]]) -> str:
+def raised_as(error: ErrorCode, operations: Iterable[Operation[object, object]]) -> str:
     """Name the classes that a code is raised as."""
-    usual = code(error_class(status, name).__name__)
-    if name in TERMINAL:
+    usual = code(error_class(error.status, error.code).__name__)
+    if error.code in TERMINAL:
         return f"{usual}; for a refresh token {code(errors.ReauthorizationRequired.__name__)}"
-    if status < 500 and not says_in_progress(name):  # noqa: PLR2004
+    if error.status < 500 and not says_in_progress(error.code):  # noqa: PLR2004
         return usual
     unknown = code(errors.OutcomeUnknown.__name__)
     return " or ".join(dict.fromkeys(unknown if operation.writes else usual for operation in operations))
@@ -165,6 +160,32 @@ def retries() -> str:
     """List what is sent again, by kind of operation and of failure."""
     rows = ([rule.value, *(VERDICTS[TABLE[rule][failure]] for failure in FAILURES)] for rule in RetryClass)
     return table(["Operation", *FAILURES.values()], rows)
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+def record_states() -> str:
+    """List the states of a record."""
+    # The platform has forgotten such a write, so recovery could repeat a write that the caller gave up.
+    durable = WITHOUT_TRACE | {RecordState.REFUSED}
+    rows = (
+        [code(state.value), *("yes" if state in states else "" for states in (OPEN, durable)), *actions(state)]
+        for state in RecordState
+    )
+    head = ["State", "Open", "Durable before the caller learns it", "A call with a key", "A call without a key"]
+    return table(head, rows)
+
+
+def actions(state: RecordState) -> Iterator[str]:
+    """Yield what a call does, with and without a key, that finds a record in *state* without a living owner."""
+    for keyed in (True, False):
+        row = Record(
+            key="key", name="", operation="", base_url="", seller="", path="", body=b"", begun=0.0, not_after=600.0,
+            digest=b"", keyed=keyed, state=state, owner="", lease_until=0.0, updated=0.0,
+        )  # fmt: skip
+        call = structs.replace(row, state=RecordState.PENDING, owner="caller")
+        yield begin_record(row, call, now=1.0, lease=60.0)[0].value
 
 
 # --- the sandbox ------------------------------------------------------------------------------------------------------
@@ -217,18 +238,16 @@ def rejections() -> str:
     parts = []
     for operation in OPERATIONS.values():
         noun, handler = _handlers.noun_of(operation), _handlers.HANDLERS[operation.name]
-        parts.append(f"## Errors of {operation.name}")
-        if magic := handler.magic:
-            when = " of the order when it is created" if magic.later else ""
-            parts.append(f"Magic values go into {code(magic.member)}{when}.")
-        else:
-            parts.append("This operation has no magic values.")
+        magic = "This operation has no magic values."
+        if place := handler.magic:
+            magic = f"Magic values go into {code(place.member)}{' of the order when it is created' * place.later}."
         rows = (
             [str(error.status), code(error.code), noun.cause_of(error.code) or "", code(value) if value else ""]
             for error in operation.errors
             for value in (handler.magic_value(error),)
         )
-        parts.append(table(["Status", "Code", "Condition", "Magic value"], rows))
+        head = ["Status", "Code", "Condition", "Magic value"]
+        parts += [f"## Errors of {operation.name}", magic, table(head, rows)]
     return "\n\n".join(parts)
 
 
@@ -247,7 +266,7 @@ def transports() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        *(operations, responses, exceptions, codes, retries),
+        *(operations, responses, exceptions, codes, retries, record_states),
         *(control_requests, control_bodies, policies, fault_rule, effects, rejections, transports),
     )
 }
