@@ -74,7 +74,8 @@ class Look(Struct, frozen=True, eq=False):
         states = await self._lane.run(partial(_table.handled, key=self._claimed[:3]), Kind.READS)
         if _check_name("state", state) in states:
             return False
-        is_stale = moment is not None and any(moment < date for date in states.values() if date is not None)
+        # SQLite reads some numbers with an error in the last bit, so that an equal moment would be a later one.
+        is_stale = moment is not None and any(moment < round(date, 6) for date in states.values() if date is not None)
         if is_stale:
             self._states.append(state)
         return not is_stale
@@ -248,7 +249,9 @@ class Inbox:
         try:
             async with timeout:
                 await handle(look)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a handler may raise anything
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a panic of a library in Rust is no `Exception`
             reason = f"it took longer than its lease, {self._lease:g} s" if timeout.expired() else describe(error)
         pause = min(every * 2 ** (look.attempt - 1), _HOUR)
         end = partial(_table.end, claimed=claimed, reason=reason, states=look._states, pause=pause)  # noqa: SLF001

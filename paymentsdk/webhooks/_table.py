@@ -1,7 +1,8 @@
 """The two tables of an inbox, and every statement on them, in plain functions of a connection.
 
 `paymentsdk_inbox` has a row for each resource. `ready` is when it may be claimed: NULL at rest, the end of the lease
-while it is in hand. `paymentsdk_fence` has a row for each handled state, numbered in the order of handling.
+while it is in hand. `due` and `last` are the first and the last moment that were put and that no claim has followed.
+`paymentsdk_fence` has a row for each handled state, numbered in the order of handling.
 
 A fence is one INSERT in the transaction of the handler. It fails if the state has a row already, if `number` is NULL,
 or if another transaction has taken the same number. So it needs no lock, and works at any isolation level. `number` is
@@ -39,7 +40,7 @@ _CREATE = (
         -- {_MARK}
         seller text NOT NULL, topic text NOT NULL, id text NOT NULL,
         again bigint NOT NULL, attempt bigint NOT NULL, owner text NOT NULL,
-        ready float8, due float8 NOT NULL, reason text NOT NULL, since float8 NOT NULL,
+        ready float8, due float8, last float8, reason text NOT NULL, since float8 NOT NULL,
         PRIMARY KEY (seller, topic, id)
     )""",
     """CREATE TABLE IF NOT EXISTS paymentsdk_fence (
@@ -55,25 +56,27 @@ _COLUMNS = {"seller": "text", "topic": "text", "id": "text", "due": "float8"}
 #: Rows are locked in one order, against deadlocks. While a resource is in hand, or waits after a failure, `ready` stays
 #: as it is: the next look begins then. A `due` in the past counts as a message: a look under way may have read before.
 _PUT = (
-    "INSERT INTO {table} (seller, topic, id, again, attempt, owner, ready, due, reason, since) "
+    "INSERT INTO {table} (seller, topic, id, again, attempt, owner, ready, due, last, reason, since) "
     "SELECT new.seller, new.topic, new.id, max(CASE WHEN new.due > new.now THEN 0 ELSE 1 END), 0, '', "
-    "min(coalesce(new.due, new.now)), coalesce(max(new.due), 0), '', new.now "
+    "min(coalesce(new.due, new.now)), min(new.due), max(new.due), '', new.now "
     "FROM {rows} GROUP BY new.seller, new.topic, new.id, new.now ORDER BY new.seller, new.topic, new.id "
     "ON CONFLICT (seller, topic, id) DO UPDATE SET again = {table}.again + excluded.again, "
     "since = CASE WHEN {table}.again + {table}.attempt > 0 THEN {table}.since ELSE excluded.since END, "
-    "due = CASE WHEN {table}.due > excluded.due THEN {table}.due ELSE excluded.due END, "
+    "due = CASE WHEN {table}.due < excluded.due THEN {table}.due ELSE coalesce(excluded.due, {table}.due) END, "
+    "last = CASE WHEN {table}.last > excluded.last THEN {table}.last ELSE coalesce(excluded.last, {table}.last) END, "
     "ready = CASE WHEN {table}.attempt > 0 OR {table}.ready <= excluded.ready THEN {table}.ready "
     "ELSE excluded.ready END"
 )
 _CLAIM = (
     "WITH next AS MATERIALIZED (SELECT seller AS s, topic AS t, id AS i FROM {table} "
     f"WHERE ready <= {{now}} AND attempt < {TRIES} ORDER BY ready LIMIT %s {{skip_locked}}) "
-    "UPDATE {table} SET again = 0, attempt = attempt + 1, owner = %s, ready = {now} + %s FROM next "
-    "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, attempt, owner, {now}"
+    "UPDATE {table} SET again = 0, attempt = attempt + 1, owner = %s, ready = {now} + %s, "
+    "due = CASE WHEN due > {now} THEN due WHEN last > {now} THEN last END FROM next "
+    "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, attempt, owner"
 )
 _SETTLE = (
     "UPDATE {table} SET attempt = 0, owner = '', reason = '', since = {now}, "
-    f"ready = CASE WHEN again > 0 THEN {{now}} WHEN due > %s THEN due END WHERE {_KEY} AND owner = %s"
+    f"ready = CASE WHEN again > 0 THEN {{now}} ELSE due END WHERE {_KEY} AND owner = %s"
 )
 _RELEASE = f"UPDATE {{table}} SET owner = '', ready = {{now}} + %s, reason = %s WHERE {_KEY} AND owner = %s"
 _RETRY = (
@@ -142,7 +145,6 @@ class Claim(NamedTuple):
     id: str
     attempt: int
     owner: str
-    at: float
 
 
 def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
@@ -185,7 +187,7 @@ def end(connection: Connection, claimed: Claim, reason: str, states: Sequence[st
         is_last = claimed.attempt >= TRIES
         outcome = f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
         return f"{outcome}: {reason}"
-    connection.fetch(_SETTLE, claimed.at, *claimed[:3], claimed.owner)
+    connection.fetch(_SETTLE, *claimed[:3], claimed.owner)
     return f"is handled: {reason}" if reason else ""
 
 
