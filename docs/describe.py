@@ -32,9 +32,8 @@ def code(text: object) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return the reStructuredText of a docstring, in one paragraph, as Markdown."""
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", " ".join(text.split()))
-    return text.replace("``", "`")
+    """Return a paragraph of a docstring in one line, as Markdown."""
+    return " ".join(text.split()).replace("``", "`")
 
 
 def opening(doc: str | None) -> str:
