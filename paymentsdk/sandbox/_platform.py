@@ -23,7 +23,7 @@ from paymentsdk.sandbox._handlers.plans import PlanRequest
 from paymentsdk.sandbox._noun import Handler, ParsedRequest, SellerContext, make_grant
 from paymentsdk.sandbox._policies import Policies
 from paymentsdk.sandbox._records import GRANTS, TABLES, TENANTS, Entry, Tenant
-from paymentsdk.sandbox._snapshots import Snapshot
+from paymentsdk.sandbox._snapshots import Settings, read_snapshot, write_snapshot
 from paymentsdk.sandbox._store import Due, Store
 from paymentsdk.sandbox._tenants import (
     FIRST_PLAN,
@@ -119,13 +119,12 @@ class Platform:
             self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
             self.webhooks.load()
         self._catching_up = asyncio.Lock()
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, bytes] = {}
 
     def close(self) -> None:
         """Close the file, and discard all snapshots."""
         self.store.close()
-        for name in [*self._snapshots]:
-            self._forget(name)
+        self._snapshots.clear()
 
     def bind(self, base_url: str, public_url: str | None = None) -> None:
         """Set the address of the server. Links, also stored ones, lead to *public_url* or else to *base_url*."""
@@ -409,17 +408,7 @@ class Platform:
         Snapshots are in memory and end with the sandbox. An earlier snapshot with this name is replaced. Requests wait
         while everything is copied.
         """
-        with self.store.locked():
-            self._forget(name)
-            self._snapshots[name] = self._copied()
-
-    def _copied(self) -> Snapshot:
-        with self.store.locked():
-            return Snapshot(self.store.copy(), self.policies, self.faults.standing())
-
-    def _forget(self, name: str) -> None:
-        if snapshot := self._snapshots.pop(name, None):
-            snapshot.documents.close()
+        self._snapshots[name] = self.save()
 
     def restore(self, name: str = "snapshot") -> None:
         """Restore the state of the snapshot *name*. Faults that were cleared since are in force again.
@@ -427,17 +416,17 @@ class Platform:
         Raises:
             KeyError: No snapshot has this name.
         """
-        with self.store.locked():
-            self._restore(self._snapshots[name])
+        self.load(self._snapshots[name])
 
     def save(self) -> bytes:
         """Return a snapshot as bytes for a file. `load` restores it, also in another sandbox.
 
         The bytes contain the credentials of all sellers. Requests wait while everything is copied.
         """
-        snapshot = self._copied()
-        with closing(snapshot.documents):
-            return snapshot.to_bytes()
+        with self.store.locked():
+            documents, settings = self.store.copy(), Settings(self.policies, self.faults.standing())
+        with closing(documents):
+            return write_snapshot(documents, settings)
 
     def load(self, content: bytes) -> None:
         """Restore everything from *content*, which `save` returned. After an error, nothing has changed.
@@ -445,16 +434,12 @@ class Platform:
         Raises:
             ValueError: *content* is not a snapshot, is damaged, or comes from another version of the sandbox.
         """
-        snapshot = Snapshot.from_bytes(content)
-        with closing(snapshot.documents):
-            self._restore(snapshot)
-
-    def _restore(self, snapshot: Snapshot) -> None:
-        with self.store.locked():
-            self.store.restore(snapshot.documents)
+        documents, settings = read_snapshot(content)
+        with closing(documents), self.store.locked():
+            self.store.restore(documents)
             self.clock.state = self.store.setting("clock", ClockState())
             self._ahead = self.store.setting("tenant_clocks", TenantClocks()).ahead
-            self.policies = snapshot.policies
-            self.faults.restore(snapshot.faults)
+            self.policies = settings.policies
+            self.faults.restore(settings.faults)
             self.webhooks.load()
             self._publish_change("everything")

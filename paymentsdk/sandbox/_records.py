@@ -160,7 +160,30 @@ OTHER_CURRENCY = "USD"
 DEFAULT_PAYER = 100_000_001
 
 
-class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
+class Credentials(MaskedRepr, Struct, frozen=True, kw_only=True):
+    """What a program needs to act for a seller. ``repr`` hides the credentials."""
+
+    access_token: str
+    """A token made without OAuth. A `marketplace_fee` is rejected with it."""
+    client_id: str
+    """The id of the seller's application."""
+    client_secret: str
+    """The secret of the application."""
+    authorization_code: str
+    """An authorization code, valid for one token and for 10 minutes."""
+    refresh_token: str
+    """A refresh token, valid for one refresh."""
+    external_pos_id: str
+    """The first point of sale."""
+    plan_id: str
+    """A plan to subscribe to."""
+
+    __secrets__: ClassVar[frozenset[str]] = frozenset(
+        {"client_secret", "access_token", "authorization_code", "refresh_token"}
+    )
+
+
+class Tenant(Credentials, frozen=True, kw_only=True):
     """A seller with an application, and everything that a test needs to act for them."""
 
     user_id: int
@@ -169,24 +192,10 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     """Two capital letters. The currency and the site follow from it."""
     currency: str
     """The currency of amounts, unless an item of a preference or a plan names another."""
-    client_id: str
-    """The id of the application."""
-    client_secret: str
-    """The secret of the application."""
     public_key: str
     """The public key of the application."""
-    access_token: str
-    """A token made without OAuth. A `marketplace_fee` is rejected with it."""
-    authorization_code: str
-    """An authorization code, valid for one token and for 10 minutes."""
-    refresh_token: str
-    """A refresh token, valid for one refresh."""
-    external_pos_id: str
-    """The first point of sale."""
     external_pos_ids: tuple[str, ...]
     """All points of sale."""
-    plan_id: str
-    """A plan to subscribe to."""
     marketplace: str | None
     """The marketplace of the application, if it has one."""
     scope: str
@@ -201,10 +210,6 @@ class Tenant(MaskedRepr, Struct, frozen=True, kw_only=True):
     """Whether the seller's identity is validated."""
     cash_withdrawals: bool = True
     """Whether the seller is authorized for orders with cash withdrawals."""
-
-    __secrets__: ClassVar[frozenset[str]] = frozenset(
-        {"client_secret", "access_token", "authorization_code", "refresh_token"}
-    )
 
     @property
     def application_number(self) -> int:

@@ -1,7 +1,6 @@
-"""Snapshots of everything in a sandbox, in memory or as the bytes of a file."""
+"""Snapshots of everything in a sandbox, as the bytes of a file."""
 
 import sqlite3
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,46 +14,38 @@ from paymentsdk.sandbox._store import check_file
 _WRITTEN_HOW, _WITHOUT_LOG = slice(18, 20), b"\1\1"
 
 
-class _Rest(Struct, forbid_unknown_fields=True):
-    """What the database does not contain."""
+class Settings(Struct, forbid_unknown_fields=True):
+    """The part of a snapshot that is not in its database."""
 
-    policies: Policies
-    faults: tuple[FaultState, ...]
-
-
-class Snapshot(NamedTuple):
-    """The state of a sandbox at one moment."""
-
-    documents: sqlite3.Connection
-    """The database, with the clock."""
     policies: Policies
     """The policies in force, including values given at the start."""
     faults: tuple[FaultState, ...]
     """The faults in force."""
 
-    def to_bytes(self) -> bytes:
-        """Return the snapshot as the bytes of a file, which `from_bytes` reads."""
-        rest = msgspec.json.encode(_Rest(self.policies, self.faults))
-        with self.documents:
-            self.documents.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (rest,))
-        content = bytearray(self.documents.serialize())
-        content[_WRITTEN_HOW] = _WITHOUT_LOG
-        return bytes(content)
 
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "Snapshot":
-        """Read the result of `to_bytes`.
+def write_snapshot(documents: sqlite3.Connection, settings: Settings) -> bytes:
+    """Return the database *documents* and *settings* as the bytes of a file, which `read_snapshot` reads."""
+    with documents:
+        written = msgspec.json.encode(settings)
+        documents.execute("INSERT OR REPLACE INTO settings VALUES ('snapshot', ?)", (written,))
+    content = bytearray(documents.serialize())
+    content[_WRITTEN_HOW] = _WITHOUT_LOG
+    return bytes(content)
 
-        Raises:
-            ValueError: *content* is not a snapshot, is damaged, or comes from another version.
-        """
-        documents = sqlite3.connect(":memory:", check_same_thread=False)
-        try:
-            documents.deserialize(content)
-            check_file(documents)
-            [(rest,)] = documents.execute("SELECT value FROM settings WHERE name = 'snapshot'").fetchall() or [(b"",)]
-            return cls(documents, *msgspec.structs.astuple(msgspec.json.decode(rest, type=_Rest)))
-        except (sqlite3.Error, MemoryError, ValueError) as error:
-            documents.close()
-            reason = f"it is not a snapshot ({error})" if isinstance(error, ValueError) else str(error) or "it is empty"
-            raise ValueError(f"cannot load the snapshot: {reason}; save another one with this version") from None
+
+def read_snapshot(content: bytes) -> tuple[sqlite3.Connection, Settings]:
+    """Read the result of `write_snapshot`. The caller closes the database.
+
+    Raises:
+        ValueError: *content* is not a snapshot, is damaged, or comes from another version.
+    """
+    documents = sqlite3.connect(":memory:", check_same_thread=False)
+    try:
+        documents.deserialize(content)
+        check_file(documents)
+        [(written,)] = documents.execute("SELECT value FROM settings WHERE name = 'snapshot'").fetchall() or [(b"",)]
+        return documents, msgspec.json.decode(written, type=Settings)
+    except (sqlite3.Error, MemoryError, ValueError) as error:
+        documents.close()
+        reason = f"it is not a snapshot ({error})" if isinstance(error, ValueError) else str(error) or "it is empty"
+        raise ValueError(f"cannot load the snapshot: {reason}; save another one with this version") from None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, ClassVar, TypedDict
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import asdict, replace
 
 from paymentsdk._secrets import MaskedRepr
@@ -26,6 +26,7 @@ from paymentsdk.sandbox._records import (
     ORDERS,
     OTHER_CURRENCY,
     TENANTS,
+    Credentials,
     Grant,
     Tenant,
 )
@@ -52,27 +53,11 @@ _WORD = f"({SCOPES.replace(' ', '|')})"
 _Scope = Annotated[str, Meta(pattern=rf"\A{_WORD}( {_WORD})*\Z")]
 
 
-class SandboxInfo(MaskedRepr, Struct, frozen=True, kw_only=True):
+class SandboxInfo(Credentials, frozen=True, kw_only=True):
     """The address of a sandbox and one seller's credentials. ``repr`` hides the credentials."""
 
     base_url: str
     """The address that the sandbox listens on."""
-    access_token: str
-    """A token made without OAuth."""
-    client_id: str
-    """The id of the seller's application."""
-    client_secret: str
-    """The secret of the application."""
-    authorization_code: str
-    """An authorization code, valid for one token and for 10 minutes."""
-    refresh_token: str
-    """A refresh token, valid for one refresh."""
-    external_pos_id: str
-    """A point of sale."""
-    plan_id: str
-    """A plan to subscribe to."""
-
-    __secrets__: ClassVar[frozenset[str]] = Tenant.__secrets__
 
 
 class TenantRequest(MaskedRepr, ControlStruct):

@@ -123,7 +123,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once():
     ("arguments", "code", "complaint"),
     [
         (["exec", "--", "no-such-command"], 127, "no command no-such-command; name a program on the PATH, or `sh -c"),
-        (["exec", "--env", "A=b", "--", "true"], 2, "'b' is not one of base_url, access_token"),
+        (["exec", "--env", "A=b", "--", "true"], 2, "'b' is not one of access_token, client_id"),
         (["--ready-file", "f", "exec", "--", "true"], 2, "--json and --ready-file cannot be combined with exec"),
         (["--client-id", "ci", "exec", "--", "true"], 2, "no seller has the application ci; give --client-secret"),
         (["--ready-file", "/no/such/folder/ready"], 1, "cannot write /no/such/folder/ready"),
