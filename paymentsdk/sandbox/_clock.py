@@ -173,10 +173,6 @@ def _possible(value: datetime) -> datetime:
         raise ValueError("a moment needs a time zone")
     if not EARLIEST <= moment <= LATEST:
         raise ValueError("the clock runs from the year 1970 to 3000")
-    return _whole_milliseconds(moment)
-
-
-def _whole_milliseconds(moment: datetime) -> datetime:
     moment = plain(moment).astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 

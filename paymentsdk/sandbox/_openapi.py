@@ -107,11 +107,8 @@ def document(
 
 def _space(operation: AnyOperation) -> str:
     """Return the prefix of the names of its schemas, since another program may have its own `Order`."""
-    return (
-        ""
-        if operation.name in OPERATIONS or operation.name in beyond.OPERATIONS
-        else f"{operation.name.partition('.')[0]}."
-    )
+    known = operation.name in OPERATIONS or operation.name in beyond.OPERATIONS
+    return "" if known else f"{operation.name.partition('.')[0]}."
 
 
 def _schemas(policies: Policies, operations: Mapping[str, AnyOperation]) -> Schema:

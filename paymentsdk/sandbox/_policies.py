@@ -7,7 +7,7 @@ Each policy has a default, its allowed values, and a text that says what it deci
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -178,13 +178,9 @@ def describe_policies() -> tuple[Policy, ...]:
             name=field.name,
             value=field.default,
             default=field.default,
-            allowed=_allowed(hints[field.name]),
+            # Empty if any number or text of its form is allowed.
+            allowed=get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else (),
             description=descriptions.get(field.name, ""),
         )
         for field in msgspec.structs.fields(Policies)
     )
-
-
-def _allowed(hint: object) -> tuple[Any, ...]:
-    """Return the allowed values of a policy; empty if any number or text of its form is allowed."""
-    return get_args(hint) if get_origin(hint) is Literal else ()

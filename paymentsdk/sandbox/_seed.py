@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -74,11 +76,6 @@ class Seed(ControlStruct):
     """The sellers. The first entry describes the sandbox's first seller."""
     faults: tuple[FaultRule, ...] = ()
     """The faults in force at the start."""
-
-    @property
-    def first(self) -> Mapping[str, object]:
-        """The options of the first seller."""
-        return self.tenants[0].options() if self.tenants else {}
 
 
 class SeedFile:
@@ -199,10 +196,8 @@ def _line_of(text: str, parts: Sequence[str | int]) -> int:
     return read(max(last - 1, 0))[0] + 1
 
 
-def _has(value: object, parts: Sequence[str | int]) -> bool:
-    for part in parts:
-        try:
-            value = cast("Any", value)[part]
-        except (KeyError, IndexError, TypeError):
-            return False
-    return True
+def _has(document: object, parts: Sequence[str | int]) -> bool:
+    with suppress(KeyError, IndexError, TypeError):
+        reduce(getitem, parts, cast("Any", document))
+        return True
+    return False

@@ -143,7 +143,7 @@ class Sandbox(Platform):
             policies={**start.policies, **(policies or {})},
             handlers={**(READS if beyond else {}), **(handlers or {})},
             jobs=jobs,
-            tenant={**start.first, **(tenant or {})},
+            tenant={**(start.tenants[0].options() if start.tenants else {}), **(tenant or {})},
         )
         frozen_at = frozen_at or start.clock.frozen_at
         if frozen or start.clock.frozen or frozen_at is not None:
