@@ -60,4 +60,4 @@ def test_responses_before_their_commit_are_seen(tmp_path):
     """The negative control: a sandbox that responds first and commits later loses what it has acknowledged."""
     result = killed_under_load(tmp_path / "sandbox.db", 3, "--answer-first")
 
-    assert len(result["lost"]) > 1
+    assert result["lost"]

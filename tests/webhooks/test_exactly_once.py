@@ -190,6 +190,8 @@ class World:
                     await self.live()
 
             await asyncio.gather(*(live() for _ in range(ORDERS)))
+            with self.sandbox.faults.add(FaultRule(effect="lost", operation="notifications.*")):
+                await self.live()  # Only its expiry leads to it.
             await self.insist()
             stopping.cancel()
             await asyncio.wait((stopping,))
