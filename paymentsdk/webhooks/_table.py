@@ -67,9 +67,10 @@ _PUT = (
     "ready = CASE WHEN {table}.attempt > 0 OR {table}.ready <= excluded.ready THEN {table}.ready "
     "ELSE excluded.ready END"
 )
+# The inner SELECT lets PostgreSQL compare the time with the index: its clock is not the same for each row.
 _CLAIM = (
     "WITH next AS MATERIALIZED (SELECT seller AS s, topic AS t, id AS i FROM {table} "
-    f"WHERE ready <= {{now}} AND attempt < {TRIES} ORDER BY ready LIMIT %s {{skip_locked}}) "
+    f"WHERE ready <= (SELECT {{now}}) AND attempt < {TRIES} ORDER BY ready LIMIT %s {{skip_locked}}) "
     "UPDATE {table} SET again = 0, attempt = attempt + 1, owner = %s, ready = {now} + %s, "
     "due = CASE WHEN due > {now} THEN due WHEN last > {now} THEN last END FROM next "
     "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, attempt, owner"
@@ -94,7 +95,7 @@ _LIST = f"SELECT seller, topic, id, {_STATUS}, attempt, reason, {_DUE} FROM {{ta
 _DEPTH = f"SELECT {_STATUS}, count(*), {{now}} - min({_SINCE}) FROM {{table}} WHERE ready IS NOT NULL GROUP BY 1"
 _REMOVE = (
     "DELETE FROM {table} WHERE ready IS NULL AND (seller, topic, id) IN ("
-    "SELECT seller, topic, id FROM {table} WHERE ready IS NULL AND since < {now} - %s ORDER BY since LIMIT %s)"
+    "SELECT seller, topic, id FROM {table} WHERE ready IS NULL AND since < (SELECT {now}) - %s ORDER BY since LIMIT %s)"
 )
 
 

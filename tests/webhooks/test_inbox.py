@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from paymentsdk import RequestInvalid
+from paymentsdk._database import close_shared
 from paymentsdk.resources.orders import GET, Order
 from paymentsdk.webhooks import Inbox, InboxDepth, InboxRow, Look, state_of
 from tests.webhooks.shop import Shop
@@ -380,6 +381,28 @@ async def test_rows_at_rest_are_removed_and_fences_stay(world: World, shop: Shop
         await world.is_quiet()
 
     assert await shop.sales() == [("ORD1", "processed")]
+
+
+async def test_a_look_reads_no_rows_that_are_not_due(dsn: str, until: Until) -> None:
+    """Rows are kept for 90 days, at rest or for a moment to come: searches do not become slower."""
+    inbox, shop, looks, number = Inbox(dsn), Shop(dsn), [], 10_000
+
+    async def handle(look: Look) -> None:
+        looks.append(look)
+
+    for due in (NOON.replace(year=2099), None):
+        await asyncio.gather(*(inbox.put("77", "orders", f"{due}".split()[0] + str(n), due=due) for n in range(number)))
+    await shop.run("UPDATE paymentsdk_inbox SET ready = NULL WHERE id LIKE 'None%'")
+    await shop.run("ANALYZE paymentsdk_inbox")
+    async with inbox.handling(handle):
+        for count in range(5):
+            await inbox.put("77", "orders", "ORD1")
+            await until(lambda count=count: len(looks) > count)
+    await close_shared()  # The server counts what a connection has read when it ends.
+
+    reads = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relid = 'paymentsdk_inbox'::regclass"
+    [(read,)] = await shop.run(reads)
+    assert read < 4 * number  # The UPDATE has read all 20,000; five looks that read as many would make it 120,000.
 
 
 async def test_settings_are_checked(tmp_path: Path) -> None:
