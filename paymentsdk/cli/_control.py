@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
+from paymentsdk._contract.texts import texts
 from paymentsdk._files import whole
 from paymentsdk.cli._output import Output, counted, print_output, spoken
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
@@ -30,7 +31,7 @@ from paymentsdk.sandbox import Delivery, FaultRule, Policy, Tenant, Webhook
 from paymentsdk.sandbox._buyer import PaymentMethod
 from paymentsdk.sandbox._commands import COMMANDS
 from paymentsdk.sandbox._control_forms import MovedClock, Rejection
-from paymentsdk.sandbox._faults import COMMON, EFFECTS, FaultState
+from paymentsdk.sandbox._faults import DETAILS, EFFECTS, FaultState
 from paymentsdk.sandbox._wire import encode
 
 T = TypeVar("T")
@@ -251,8 +252,9 @@ def _effects() -> Iterator[str]:
         details = ", ".join(member if value is None else f"{member}={value:g}" for member, value in members.items())
         yield f"  {name:<{width}}  {effect.words}{details and f' ({details})'}"
     yield "\ndetails of all effects:"
-    for detail, words in COMMON.items():
-        yield f"  {detail:<{width}}  {words}"
+    for detail, words in texts(FaultRule.__module__).get(FaultRule.__name__, {}).items():
+        if detail not in {"effect", *DETAILS}:
+            yield f"  {detail:<{width}}  {words.partition('. ')[0].rstrip('.')}"
 
 
 def _line(fault: FaultState) -> str:
@@ -358,14 +360,9 @@ def _usage(name: str) -> str:
     """Return the usage of a request on the command line."""
     _, path, request = _REQUESTS[name]
     ids = (placeholder.upper() for placeholder in _PLACEHOLDER.findall(path))
-    return " ".join([name, *ids, *(f"{member}=" for member in (*request.parameters, *_members(request.body)))])
-
-
-def _members(body: object) -> Iterator[str]:
-    if isinstance(body, type) and issubclass(body, Struct):
-        yield from body.__struct_encode_fields__
-    elif body is not None:
-        yield "NAME"
+    # A body that is no Struct has any members.
+    members = getattr(request.body, "__struct_encode_fields__", () if request.body is None else ("NAME",))
+    return " ".join([name, *ids, *(f"{member}=" for member in (*request.parameters, *members))])
 
 
 def _control(running: Running, options: Namespace) -> Output:

@@ -390,13 +390,13 @@ async def snapshot(platform: Platform, body: forms.SnapshotRequest) -> forms.Sna
 
 
 @command("POST", "restore")
-async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.Restored:
+async def restore(platform: Platform, body: forms.SnapshotRequest) -> forms.ClockTime:
     """Restore the state of a snapshot. Faults that were cleared since are in force again."""
     try:
         await asyncio.to_thread(platform.restore, body.name)
     except KeyError:
         raise Rejected(404, "not_found", "there is no such snapshot") from None
-    return forms.Restored(**asdict(_time(platform)), name=body.name)
+    return _time(platform)
 
 
 @command("GET", "snapshot/file", "application/octet-stream")

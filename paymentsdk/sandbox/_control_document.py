@@ -25,7 +25,6 @@ _EVENTS: Schema = {
     "summary": "Stream every event from now on, as server-sent events.",
     "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": TEXT}}}},
 }
-_BINARY = "application/octet-stream"
 
 
 def control_document(base_url: str, prefix: str) -> Mapping[str, object]:
@@ -64,7 +63,7 @@ def _operation(path: str, command: Command, schemas: Mapping[str, Schema]) -> Sc
     }
     if command.body is not None:
         schema = schema_of(command.body, decimal_strings=True)
-        media = _BINARY if command.body is bytes else "application/json"
+        media = "application/octet-stream" if command.body is bytes else "application/json"
         needed = bool(schemas.get(schema.get("$ref", "").rpartition("/")[2], {}).get("required"))
         described["requestBody"] = {"required": needed, "content": {media: {"schema": schema}}}
     return described

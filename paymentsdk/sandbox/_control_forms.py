@@ -198,13 +198,6 @@ class Revoked(Struct):
     """Whether the token existed."""
 
 
-class Restored(ClockTime, kw_only=True):
-    """A restored snapshot, and the clock after that."""
-
-    name: str
-    """The name."""
-
-
 class CodeWays(Struct):
     """A documented code of an operation."""
 

@@ -72,19 +72,8 @@ EFFECTS: Mapping[Effect, EffectInfo] = {
     "truncated": EffectInfo("Half of the body of a notification comes", operation=_DELIVERY),
 }
 
-#: The members of a rule that select requests. Every effect takes them.
-COMMON: Mapping[str, str] = {
-    "operation": "its name, such as orders.create; or orders.*",
-    "tenant": "only the seller with this user id",
-    "nth": "only the request with this number",
-    "times": "how many are hit before the fault is spent",
-    "probability": "the share of them that is hit, from 0 to 1",
-    "seed": "a number that always hits the same requests",
-}
-
-
-#: The details of effects. A rule has only those that its effect takes.
-_DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
+#: The details of effects. A rule has only those that its effect takes. Its other members select requests.
+DETAILS = frozenset(name for effect in EFFECTS.values() for name in effect.members)
 
 
 class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +122,7 @@ class FaultRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.effect} can only happen to {operation}; set operation={operation}")
         details = EFFECTS[self.effect].members
         for member in fields(self):
-            idle = member.name in _DETAILS and member.name not in details
+            idle = member.name in DETAILS and member.name not in details
             if idle and getattr(self, member.name) != member.default:
                 takes = ", ".join(details) or "none"
                 raise ValueError(f"{self.effect} does not take {member.name}; its details: {takes}")

@@ -102,7 +102,7 @@ class Platform:
         """The faults in force."""
         tables = (*TABLES, WEBHOOKS, DELIVERIES)
         self.store: Store = Store(tables, db)  # type: ignore[arg-type]  # each table is read with its own Struct
-        self.webhooks: Webhooks = Webhooks(self.store, self._context_of)
+        self.webhooks: Webhooks = Webhooks(self.store, self.context)
         """The webhooks that notifications are delivered to, and their deliveries."""
         self.jobs: Mapping[str, Job] = {**JOBS, **self.webhooks.jobs, **(jobs or {})}
         with self.store.opening():
@@ -189,8 +189,14 @@ class Platform:
     def _publish_change(self, subject: Literal["policies", "faults", "everything"]) -> None:
         self.feed.publish(Event(kind="changed", tenant=None, document=Changed(subject)))
 
-    def context(self, tenant: Tenant, *, now: datetime | None = None, key: str | None = None) -> SellerContext:
-        """Return the context of *tenant* at *now*, by the clock of the sandbox; by default, at the current moment."""
+    def context(
+        self, tenant: Tenant | None = None, *, now: datetime | None = None, key: str | None = None
+    ) -> SellerContext:
+        """Return the context of *tenant* (by default, of the first seller) at *now*, by the clock of the sandbox.
+
+        By default, it is the context at the current moment.
+        """
+        tenant = tenant or self.default_tenant()
         ahead = self.ahead(tenant)
         return SellerContext(
             tenant=tenant,
@@ -205,9 +211,6 @@ class Platform:
             jobs=self.jobs.keys(),
             key=key,
         )
-
-    def _context_of(self, tenant: Tenant | None) -> SellerContext:
-        return self.context(tenant or self.default_tenant())
 
     def policies_of(self, tenant: Tenant) -> Policies:
         """Return the policies that apply to *tenant*."""

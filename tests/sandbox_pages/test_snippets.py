@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 
 import msgspec
@@ -67,28 +66,12 @@ async def test_the_command_makes_one_request(sandbox, visitor, method: str, path
     assert [(method, path)] * 2 == [(sent.method, sent.path) for sent in sandbox.platform.feed.requests]
 
 
-#: Bodies that are typed into a terminal: Ctrl-C, a line of their own, the end of what is pasted, a rubout.
-TYPED = ["{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\r\\'$HOME", "\u202e"]
+@pytest.mark.parametrize("body", ["x" * 20_000, "{'\x03\ntouch mine\n'}", "\x1b[201~\n`id`!", "\r\\'$HOME", "\u202e"])
+async def test_a_body_that_cannot_be_pasted_is_a_comment(sandbox, visitor, body: str) -> None:
+    """A long body is not kept whole, and a terminal acts on Ctrl-C, the end of a paste or a line of its own."""
+    text = await command_of(sandbox, visitor, "POST", "/v1/orders", body)
 
-
-@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, which this machine does not have")
-@pytest.mark.control("paymentsdk.sandbox._pages.snippets._word", shlex.quote)
-@pytest.mark.parametrize("body", TYPED)
-async def test_what_is_pasted_presses_no_key(sandbox, visitor, body: str) -> None:
-    """Any page can post a body here: in a command that is pasted into a terminal, it is a text, and the very same."""
-    command = await command_of(sandbox, visitor, "POST", "/v1/orders", body)
-    assert command.replace("\n", "").isprintable()
-
-    sent = await output_of("bash", "-c", 'curl() { printf "%s" "${@: -1}"; }; ' + command, token="")
-
-    assert body == sent
-
-
-async def test_a_body_that_is_not_kept_whole_is_no_rejection(sandbox, visitor) -> None:
-    """The line says so, and does nothing in a shell."""
-    text = await command_of(sandbox, visitor, "POST", "/v1/orders", "x" * 20_000)
-
-    assert "# The body has more than 16,384 characters: its end is not kept.\n" == text
+    assert "# The body has more than 16,384 characters, or a control character: see GET requests.\n" == text
 
 
 async def test_no_credential_is_in_them(sandbox, visitor) -> None:

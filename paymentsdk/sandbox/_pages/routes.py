@@ -118,10 +118,10 @@ async def _snippet(request: web.Request) -> web.StreamResponse:
     line = next((line for line in platform.feed.requests if line.request_id == request_id), None)
     if line is None:
         raise Rejected(404, "not_found", "the request is no longer in the list of the last requests")
-    if len(line.body) > LONGEST_BODY:
-        text = f"# The body has more than {LONGEST_BODY:,} characters: its end is not kept.\n"
-    else:
-        text = snippets.curl(line, platform.base_url, platform.operations)
+    text = snippets.curl(line, platform.base_url, platform.operations)
+    # A terminal acts on control characters even inside quotes. Any page in a browser can have sent the body.
+    if len(line.body) > LONGEST_BODY or not text.replace("\n", "").replace("\t", "").isprintable():
+        text = f"# The body has more than {LONGEST_BODY:,} characters, or a control character: see GET requests.\n"
     return web.Response(text=text, headers=FORM)
 
 

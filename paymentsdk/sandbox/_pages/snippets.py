@@ -5,23 +5,22 @@ The feed has no credentials, so the command reads the token from ``PAYMENTSDK_AC
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from secrets import token_hex
+from shlex import quote
 
-from paymentsdk.resources import OPERATIONS
 from paymentsdk.sandbox._feed import RequestLine
 from paymentsdk.sandbox._wire import AnyOperation
 
 
-def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation] = OPERATIONS) -> str:
+def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation]) -> str:
     """Return the request as a shell command. A keyed write gets a new key, so that it is executed again."""
     operation = operations.get(line.operation or "")
     # With `-X HEAD`, curl would wait for a body that never comes. Without `-g`, it would expand brackets and braces in
     # the address into several requests. Without `--path-as-is`, it would resolve dots in the path.
-    method = "--head" if line.method == "HEAD" else f"-X {_word(line.method)}"
+    method = "--head" if line.method == "HEAD" else f"-X {quote(line.method)}"
     dots = " --path-as-is" if "/." in line.path else ""
-    parts = [f"curl {method} -g{dots} {_word(base_url + line.path)}"]
+    parts = [f"curl {method} -g{dots} {quote(base_url + line.path)}"]
     if operation is None or operation.authenticated:
         parts.append('-H "Authorization: Bearer $PAYMENTSDK_ACCESS_TOKEN"')
     if operation is not None and operation.keyed:
@@ -29,24 +28,6 @@ def curl(line: RequestLine, base_url: str, operations: Mapping[str, AnyOperation
     if line.body:
         # The sandbox reads a body without Content-Type as JSON, but curl would declare it a form.
         kind = line.content_type or "application/json"
-        parts.append(f"-H {_word(f'Content-Type: {kind}')}")
-        parts.append(f"--data-raw {_word(line.body)}")
+        parts.append(f"-H {quote(f'Content-Type: {kind}')}")
+        parts.append(f"--data-raw {quote(line.body)}")
     return " \\\n  ".join(parts)
-
-
-def _word(text: str) -> str:
-    """Return *text* as one word of a shell command, safe to paste into a terminal.
-
-    A terminal acts on control characters such as Ctrl-C even inside quotes, and would run the rest as a command. Any
-    page in a browser can have sent the body.
-    """
-    if text.replace("\n", "").replace("\t", "").isprintable():
-        return shlex.quote(text)
-    # The word contains no quote, so that it does not end early in a shell that does not know this form.
-    return f"$'{''.join(map(_typed, text))}'"
-
-
-def _typed(character: str) -> str:
-    if character.isprintable() and character not in "'\\!":
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode(errors="replace"))
