@@ -10,8 +10,10 @@ from decimal import Decimal
 import pytest
 from msgspec import inspect
 
-from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, PaymentsError, Response
+from paymentsdk import OPERATIONS, Anomaly, NoAnswer, OutcomeUnknown, PaymentsClient, PaymentsError, Response
 from paymentsdk.resources.common import OpenEnum
+from paymentsdk.testing import MemoryTransport
+from tests.engine.conftest import Script
 from tests.engine.declared import declared, leaves
 
 NOON = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
@@ -323,3 +325,21 @@ async def test_a_strict_client_takes_a_token_all_the_same(play, name: str) -> No
     played = await play(name, malformed, strict=True)
 
     assert ("APP_USR-new-access", 1) == (played.value.access_token, len(played.requests))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_taken"),
+    [("application/pdf", True), ("Application/PDF; version=1", True), ("", True), ("text/html", False)],
+)
+async def test_bytes_of_another_type_are_no_result(content_type: str, is_taken: bool) -> None:
+    """An operation that returns bytes of one media type rejects the page of a gateway."""
+    receipt = declared(result=bytes, accept="application/pdf")
+    response = Response(200, {"Content-Type": content_type} if content_type else {}, b"%PDF")
+    async with PaymentsClient(
+        "APP_USR-0-0-0-77", base_url="https://x", transport=MemoryTransport(Script(response))
+    ) as client:
+        if is_taken:
+            assert b"%PDF" == (await client.call(receipt)).value
+        else:
+            with pytest.raises(NoAnswer, match="text/html, and not application/pdf"):
+                await client.call(receipt)
