@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 ORDERS = int(os.environ.get("PAYMENTSDK_WEBHOOK_ORDERS", "8"))
-IS_LONG = ORDERS >= 1_000
+IS_LONG = ORDERS >= 100
 #: Seconds. In a long run, the platform and the shop share the processors for so long that a look may take a second.
 LEASE = 5.0 if IS_LONG else 1.0
 
