@@ -218,21 +218,9 @@ def test_a_file_that_cannot_be_made(run, sandbox, arguments: list[str], complain
     assert not list(Path().iterdir())
 
 
-def test_a_search_that_breaks_off_says_where_to_go_on(run, sold, sandbox):
-    """What came before is printed; the error names the option that goes on from there."""
-    rule = FaultRule(effect="refuse", status=403, code="forbidden", operation="merchant_orders.search", nth=2)
-    with sandbox.faults.add(rule):
-        code, out, err = run("merchant-orders", "search", "--csv", "--page-size", "2")
-
-    assert (1, 3) == (code, len(out.splitlines()))
-    assert err.endswith("continue with --start 2/3\n")
-    for start in ("2/3", "2"):
-        assert 2 == len(run("merchant-orders", "search", "--csv", "--start", start)[1].splitlines())
-
-
 @pytest.mark.control("paymentsdk.cli._parsing.ResumePoint", lambda offset, total=None: offset)
 def test_a_search_goes_on_though_rows_have_vanished(run, monkeypatch):
-    """What a command prints to go on with says how many rows there were: those that have moved up since are read."""
+    """The error of a search that breaks off says where to go on, and rows that have moved up since are read."""
     rows, requests = [*range(1, 9)], itertools.count(1)
 
     def search(request: Request) -> Response:
