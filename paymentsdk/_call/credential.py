@@ -142,7 +142,10 @@ class Credential(HiddenRepr, Struct, eq=False):
 
     def _take(self, token: str | None) -> None:
         """Use *token* from now on, if it belongs to the same seller."""
-        self.first = _check_seller(token, _check_seller(self.token, self.first))
+        if self.token is not None:
+            self.first = _check_seller(self.token, self.first)
+        if self.first is not None:
+            _check_seller(token, self.first)
         self.token = token
 
     @property

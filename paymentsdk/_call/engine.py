@@ -96,7 +96,12 @@ class Engine:
 
     async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
         """Carry out *operation* with any *arguments* of `call`, and return only its value."""
-        return (await self.call(operation, body, **arguments)).value
+        begin = cast("Callable[..., Awaitable[Result[R]]]", self._begin)
+        try:
+            return (await begin(operation, body, **arguments)).value
+        except PaymentsError as error:
+            error.account, error.operation = self.settings.account, error.operation or operation.name
+            raise
 
     def _begin(
         self,
@@ -270,6 +275,10 @@ class Recorder(Engine):
         result = await self._recorded.call(*arguments, **options)
         self.results[:] = [result]  # Only the last: a walk may have any number of pages.
         return result
+
+    async def general_value(self, operation: Operation[B, R], body: B | None, arguments: Mapping[str, object]) -> R:
+        """See `Engine.general_value`."""
+        return cast("R", (await self.call(operation, body, **arguments)).value)
 
     async def value(self, operation: Operation[B, R], body: B | None, path: dict[str, PathValue]) -> R:
         """See `Engine.value`."""
