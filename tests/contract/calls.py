@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from paymentsdk import OPERATIONS, PaymentsClient
-from paymentsdk.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from paymentsdk.sandbox import Sandbox  # The tests with the oldest dependencies have none.
 
 Arguments = Mapping[str, object]
 
