@@ -7,15 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paymentsdk import (
-    FlowControl,
-    OutcomeUnknown,
-    PaymentsClient,
-    RequestInvalid,
-    Response,
-    RetryPolicy,
-    Timeout,
-)
+from paymentsdk import FlowControl, OutcomeUnknown, PaymentsClient, RequestInvalid, Response, RetryPolicy, Timeout
 from paymentsdk.testing import FakeClock, MemoryTransport
 
 MAKES: dict[str, Callable[..., object]] = {"timeout": Timeout, "retry": RetryPolicy, "flow": FlowControl}

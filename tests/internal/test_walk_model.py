@@ -9,18 +9,7 @@ import pytest
 from msgspec import structs
 
 from paymentsdk._paging.proof import Count, Examination, Snapshot, Verdict, Window
-from tests.reconcile.model import (
-    CREATED,
-    RULES,
-    KilledError,
-    at_once,
-    drawn,
-    judged,
-    keeps,
-    snapshot,
-    survivors,
-    walk,
-)
+from tests.reconcile.model import CREATED, RULES, KilledError, at_once, drawn, judged, keeps, snapshot, survivors, walk
 from tests.reconcile.platform import CAPS, DAY, DRIFTS, ENDS, NOW, ORDERS, Platform
 
 RUNS = 60

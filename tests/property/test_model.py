@@ -13,13 +13,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.property.harness import AFTER, ATTEMPTS, Harness
 from tests.property.model import POLICIES, ZERO

@@ -27,12 +27,7 @@ from paymentsdk.resources.orders import (
     PaymentRequest,
     TransactionsRequest,
 )
-from paymentsdk.resources.preferences import (
-    AuthenticationType,
-    PayerRequest,
-    PreferenceItemRequest,
-    PreferenceRequest,
-)
+from paymentsdk.resources.preferences import AuthenticationType, PayerRequest, PreferenceItemRequest, PreferenceRequest
 from tests.resources.members import declared, present
 from tests.resources.request_rules import BROKEN, WHOLE, put
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 
-from paymentsdk import (
-    AuthenticationFailed,
-    BadRequest,
-    PermissionDenied,
-    ReauthorizationRequired,
-)
+from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired
 
 #: How a client raises the rejection of a grant.
 DENIED = (BadRequest, ReauthorizationRequired)
@@ -76,12 +72,28 @@ async def test_a_refresh_token_is_spent_by_its_use(client, sandbox):
 
 
 async def test_a_refresh_token_can_be_kept_under_the_other_policy(start, connect):
-    """`refresh_tokens=keep`: the same one, again and again."""
+    """`refresh_tokens=keep`: the same one, again and again. A code is good once all the same."""
     sandbox = await start(policies={"refresh_tokens": "keep"})
     async with connect(sandbox) as client:
         tokens = [await client.oauth.refresh(sandbox.refresh_token) for _ in range(2)]
+        await client.oauth.exchange_code(sandbox.authorization_code)
+        with pytest.raises(DENIED, match="invalid_grant"):
+            await client.oauth.exchange_code(sandbox.authorization_code)
 
     assert {sandbox.refresh_token} == {token.refresh_token for token in tokens}
+
+
+async def test_a_request_for_a_token_may_be_a_form_under_a_policy(plain, sandbox):
+    """By default, and for all other operations, a form is malformed JSON."""
+    names = ("client_id", "client_secret", "refresh_token")
+    form = urlencode({"grant_type": "refresh_token", **{name: getattr(sandbox, name) for name in names}}).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+    statuses = []
+    for policy, path in (("json", "/oauth/token"), ("either", "/oauth/token"), ("either", "/v1/orders")):
+        sandbox.change_policies({"token_body": policy})
+        statuses.append((await plain("POST", path, form, key="k", headers=headers)).status)
+
+    assert [400, 200, 400] == statuses
 
 
 async def test_a_token_lives_180_days(client, sandbox):

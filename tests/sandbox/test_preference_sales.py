@@ -165,7 +165,7 @@ async def test_a_review_may_last_beyond_the_end_of_the_preference(client, sandbo
     [payment] = sandbox.buyer.pay_preference(new_preference, outcome="rejected").payments
 
     assert "rejected" == payment.status
-    with pytest.raises(Rejected, match="preference_expired"):
+    with pytest.raises(Rejected, match="preference_expired the"):
         sandbox.buyer.pay_preference(new_preference)
 
 

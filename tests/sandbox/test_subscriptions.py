@@ -158,7 +158,7 @@ async def test_repetitions_end_a_subscription(plain, client, sandbox):
     invoices = await client.invoices.search(preapproval_id=subscription.id).collect()
 
     assert [20, 10, 0] == [(invoice.debit_date.date() - subscription.started.date()).days for invoice in invoices]
-    assert {"processed"} == {invoice.status for invoice in invoices}
+    assert {("processed", "approved")} == {(invoice.status, invoice.payment.status) for invoice in invoices}
     assert 0 == (await client.plans.search(q=plan["id"]).first()).subscribed
 
 

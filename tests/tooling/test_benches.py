@@ -10,17 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import (
-    bars,
-    bench_call,
-    bench_decode,
-    bench_journal,
-    bench_sandbox,
-    harness,
-    report,
-    server,
-    tables,
-)
+from benchmarks import bars, bench_call, bench_decode, bench_journal, bench_sandbox, harness, report, server, tables
 from benchmarks.contestants import Contestant, Target, contestants
 from benchmarks.harness import Options, Result
 from benchmarks.journal_calls import functions

@@ -18,12 +18,7 @@ from aiohttp.connector import Connection
 
 from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import _expectation
-from paymentsdk.testing.transport_conformance import (
-    AIOHTTP_DEVIATIONS,
-    CASES,
-    Case,
-    MakeTransport,
-)
+from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS, CASES, Case, MakeTransport
 from paymentsdk.transports import _aiohttp_messages, _aiohttp_pool
 from paymentsdk.transports import aiohttp as default
 from paymentsdk.transports._pool import Pool
