@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from functools import partial
 from hmac import digest
 
@@ -19,7 +20,7 @@ _KEY_SIZES = range(24, 65)
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: The placeholders of a manifest.
 IN_MANIFEST = ("id", "id:lower", "request_id", "ts")
-from_base64 = partial(b64decode, validate=True)
+from_base64 = partial(a2b_base64, strict_mode=True)
 
 
 def standard_key(secret: str) -> bytes | None:

@@ -24,6 +24,9 @@ _PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,16}")
 #: Timestamps from here on are in milliseconds: in seconds, this would be the year 5138.
 _MILLISECONDS = 100_000_000_000
+_BYTES = (bytes, bytearray, memoryview)
+#: What a signature of Standard Webhooks covers.
+_SIGNED = frozenset({"event", "body"})
 
 
 class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of the package
@@ -130,28 +133,27 @@ class Webhook(HiddenRepr):
             InvalidSignature: The signature is missing, malformed, stale or wrong. Its `reason` says which.
             RequestInvalid: *body* is not bytes.
         """
-        if not isinstance(body, bytes | bytearray | memoryview):
+        if not isinstance(body, _BYTES):
             raise RequestInvalid("body", f"must be the raw bytes of the request, not {type(body).__name__}")
         if self._manifest is None:
             return self._verify_standard(headers, bytes(body))
         return self._verify_manifest(self._manifest, headers, bytes(body), query)
 
     def _verify_standard(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        event, timestamp, entries = (_field(headers, name) for name in schemes.STANDARD)
+        event, timestamp, entries = [_field(headers, name) for name in schemes.STANDARD]
         self._check_age(timestamp)
         versions = (entry.partition(",") for entry in entries.split())
         signatures = [value for version, _, value in versions if version == "v1"]
         expected = [schemes.standard_digest(secret, event, timestamp, body) for secret in self._secrets]
         _check(expected, signatures, schemes.from_base64)
         topic, resource, _, seller = _about(body)
-        return Notification(
-            topic=topic, id=resource, event=event, seller=seller, body=body, signed=frozenset({"event", "body"})
-        )
+        return Notification(topic=topic, id=resource, event=event, seller=seller, body=body, signed=_SIGNED)
 
     def _verify_manifest(self, manifest: str, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
         entries = [entry.strip().partition("=") for entry in _field(headers, self._header).split(",")]
         timestamps = [value for name, _, value in entries if name == "ts"]
-        _require(len(timestamps) == 1, "malformed", f"{self._header} must be ts=...,v1=...")
+        if len(timestamps) != 1:
+            raise InvalidSignature("malformed", f"{self._header} must be ts=...,v1=...")
         self._check_age(timestamps[0])
         fields = parse_qs(query, keep_blank_values=True)
         resource = _single(fields.get("data.id") or fields.get("id"), "the id in the query")
@@ -165,25 +167,23 @@ class Webhook(HiddenRepr):
         return Notification(topic=topic, id=resource or None, event=event, seller=seller, body=body, signed=signed)
 
     def _check_age(self, timestamp: str) -> None:
-        _require(_TIMESTAMP.fullmatch(timestamp), "malformed", "the timestamp of the signature is not a whole number")
+        if not _TIMESTAMP.fullmatch(timestamp):
+            raise InvalidSignature("malformed", "the timestamp of the signature is not a whole number")
         seconds = float(timestamp)
         if seconds >= _MILLISECONDS and self._manifest is not None:
             seconds /= 1000
         difference = time.time() - seconds
-        words = f"the signature is {abs(difference):.0f} s {'old' if difference > 0 else 'ahead'}"
-        _require(abs(difference) <= self._tolerance, "stale", f"{words}; is this machine's clock right?")
-
-
-def _require(condition: object, reason: str, words: str) -> None:
-    if not condition:
-        raise InvalidSignature(reason, words)
+        if abs(difference) > self._tolerance:
+            words = f"the signature is {abs(difference):.0f} s {'old' if difference > 0 else 'ahead'}"
+            raise InvalidSignature("stale", f"{words}; is this machine's clock right?")
 
 
 def _field(headers: Mapping[str, str], name: str) -> str:
-    value = header(headers, name) or ""
-    _require(value, "missing", f"the request has no {name}")
-    is_plain = value.isascii() and value.isprintable()
-    _require(is_plain, "malformed", f"{name} has characters that are not printable ASCII")
+    value = header(headers, name)
+    if not value:
+        raise InvalidSignature("missing", f"the request has no {name}")
+    if not (value.isascii() and value.isprintable()):
+        raise InvalidSignature("malformed", f"{name} has characters that are not printable ASCII")
     return value
 
 
@@ -193,13 +193,15 @@ def _check(expected: Sequence[bytes], signatures: Sequence[str], decode: Callabl
     Raises:
         InvalidSignature: None is, or one of them cannot be read.
     """
-    _require(signatures, "malformed", "the request has no signature of version v1")
+    if not signatures:
+        raise InvalidSignature("malformed", "the request has no signature of version v1")
     try:
         decoded = [decode(signature) for signature in signatures]
     except ValueError:
         raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
-    is_signed = any(compare_digest(right, signature) for right in expected for signature in decoded)
-    _require(is_signed, "mismatch", "no secret gives this signature; was the body changed, or the secret rotated?")
+    if not any(compare_digest(right, signature) for right in expected for signature in decoded):
+        words = "no secret gives this signature; was the body changed, or the secret rotated?"
+        raise InvalidSignature("mismatch", words)
 
 
 def _single(values: list[str] | None, place: str) -> str:
@@ -210,8 +212,8 @@ def _single(values: list[str] | None, place: str) -> str:
     """
     if not values or values == [""]:
         return ""
-    is_part = len(values) == 1 and _PART.fullmatch(values[0])
-    _require(is_part, "malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
+    if len(values) > 1 or not _PART.fullmatch(values[0]):
+        raise InvalidSignature("malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
     return values[0]
 
 
