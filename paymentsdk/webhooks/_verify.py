@@ -24,6 +24,8 @@ _PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,16}")
 #: Timestamps from here on are in milliseconds: in seconds, this would be the year 5138.
 _MILLISECONDS = 100_000_000_000
+_VERSION = "v1,"
+_decode = msgspec.json.Decoder(dict[str, object]).decode
 _BYTES = (bytes, bytearray, memoryview)
 #: What a signature of Standard Webhooks covers.
 _SIGNED = frozenset({"event", "body"})
@@ -142,8 +144,7 @@ class Webhook(HiddenRepr):
     def _verify_standard(self, headers: Mapping[str, str], body: bytes) -> Notification:
         event, timestamp, entries = [_field(headers, name) for name in schemes.STANDARD]
         self._check_age(timestamp)
-        versions = (entry.partition(",") for entry in entries.split())
-        signatures = [value for version, _, value in versions if version == "v1"]
+        signatures = [entry[len(_VERSION) :] for entry in entries.split() if entry.startswith(_VERSION)]
         expected = [schemes.standard_digest(secret, event, timestamp, body) for secret in self._secrets]
         _check(expected, signatures, schemes.from_base64)
         topic, resource, _, seller = _about(body)
@@ -220,7 +221,7 @@ def _single(values: list[str] | None, place: str) -> str:
 def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
     """Return topic, resource id, event id and seller of a body: Standard Webhooks, CloudEvents, or a bare hint."""
     try:
-        message = msgspec.json.decode(body, type=dict[str, object])
+        message = _decode(body)
     except (ValueError, RecursionError):
         message = {}
     data = message.get("data")
