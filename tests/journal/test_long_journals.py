@@ -30,7 +30,7 @@ async def meanwhile(journal: SQLiteJournal, record: Callable[..., Record], work:
     await journal.begin(record("held"), lease=60)
     long = asyncio.ensure_future(work)
     await asyncio.sleep(0)
-    for _ in range(3):
+    for _ in range(4):
         await journal.renew(record("held").key, owner="p/1", lease=60)
     assert not long.done(), "the renewals have waited for it"
     return await long
@@ -41,10 +41,10 @@ async def test_a_lease_is_renewed_while_a_long_list_is_read(
     journal: SQLiteJournal, record: Callable[..., Record]
 ) -> None:
     """It is read in pages, the oldest first all the same."""
-    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(2_000)]
+    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(3_000)]
     await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
 
-    listed = await meanwhile(journal, record, journal.records([RecordState.PENDING], limit=3_000))
+    listed = await meanwhile(journal, record, journal.records([RecordState.PENDING], limit=4_000))
 
     assert [row.name for row in rows] == [row.name for row in listed if row.owner == "q/1"]
 
@@ -59,11 +59,11 @@ async def test_a_lease_is_renewed_while_many_records_are_purged(
 ) -> None:
     """Each page is a transaction of its own, also without a pause behind it; what is younger stays whole."""
     monkeypatch.setattr("paymentsdk.journal._table.sleep", no_pause)
-    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(2_000)]
+    rows = [record(f"n-{number}", begun=float(number), owner="q/1") for number in range(3_000)]
     await asyncio.gather(*(journal.begin(row, lease=60) for row in rows))
     await asyncio.gather(*(journal.resolve(row.key, REFUSED, owner="q/1") for row in rows))
 
-    assert 1_900 == await meanwhile(journal, record, journal.purge(1_900.0))
+    assert 2_900 == await meanwhile(journal, record, journal.purge(2_900.0))
 
-    remaining = await journal.records([RecordState.REFUSED], limit=3_000)
-    assert [True] * 1_900 + [False] * 100 == [row.body is None for row in remaining]
+    remaining = await journal.records([RecordState.REFUSED], limit=4_000)
+    assert [True] * 2_900 + [False] * 100 == [row.body is None for row in remaining]
