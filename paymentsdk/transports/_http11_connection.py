@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort(SendFailed("the connection delivered the response to another request"))
 
     def abort(self, error: SendFailed | None = None) -> None:
-        """Close it now, with *error* as the outcome of its request; without *error*, nobody waits for the outcome."""
+        """Close it now, and fail its request with *error*. Without *error*, no caller waits for the request."""
         waiting, self._waiting = self._waiting, None
         if not self._closed:
             self._closed = True
