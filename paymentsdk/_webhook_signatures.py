@@ -45,6 +45,7 @@ def manifest_text(manifest: str, resource: str, request_id: str, timestamp: str)
     """
     values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
     parts = re.findall(r"[^;]*;|[^;]+", manifest)
-    filled = "".join(part for part in parts if all(values[name] for name in PLACEHOLDER.findall(part)))
-    signed = frozenset(name.partition(":")[0] for name in PLACEHOLDER.findall(filled))
-    return PLACEHOLDER.sub(lambda match: values[match[1]], filled), signed
+    # Filled one by one: what is left of two parts could look like a placeholder.
+    parts = [part for part in parts if all(values[name] for name in PLACEHOLDER.findall(part))]
+    signed = frozenset(name.partition(":")[0] for part in parts for name in PLACEHOLDER.findall(part))
+    return "".join(PLACEHOLDER.sub(lambda match: values[match[1]], part) for part in parts), signed

@@ -227,3 +227,10 @@ def test_no_rejected_secret_shows() -> None:
         assert " = " in traceback_text
         for text in (SECRET[6:], short[6:], repr(expected)[2:14]):
             assert text not in traceback_text
+
+
+def test_what_is_left_of_a_manifest_is_no_placeholder() -> None:
+    """A notification without an id leaves out the part that needs it, and the rest is signed as it stands."""
+    webhook = Webhook.manifest("secret", header="x-signature", manifest="{foo;{id};bar};ts:{ts};")
+    with pytest.raises(InvalidSignature, match="no secret"):
+        webhook.verify({"x-signature": f"ts={int(NOW.timestamp())},v1=00"}, b"{}")
