@@ -21,8 +21,6 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo
 
 #: Crockford's alphabet, without letters that look like digits.
 _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_PAIRS = [first + second for first in _BASE32 for second in _BASE32]
-_TIME_LENGTH, _CHANCE_LENGTH = 10, 16
 
 
 class ClockEvent(Struct, frozen=True, kw_only=True):
@@ -193,7 +191,7 @@ class Ids:
 
     def sortable(self, prefix: str, now: datetime) -> str:
         """Return *prefix* (``ORD``, ``PAY``, ``REF``) and 26 characters that sort by time."""
-        return prefix + _written(now) + _base32(self._random.getrandbits(5 * _CHANCE_LENGTH), _CHANCE_LENGTH)
+        return f"{prefix}{_written(now)}{self._random.getrandbits(64):016X}"
 
     def number(self, digits: int = 10) -> int:
         """Return a number of *digits* digits."""
@@ -210,8 +208,5 @@ class Ids:
 
 @lru_cache(4)
 def _written(moment: datetime) -> str:
-    return _base32(int(moment.timestamp() * 1000), _TIME_LENGTH)
-
-
-def _base32(number: int, length: int) -> str:
-    return "".join([_PAIRS[number >> place & 1023] for place in range(5 * (length - 2), -1, -10)])
+    milliseconds = int(moment.timestamp() * 1000)
+    return "".join(_BASE32[milliseconds >> place & 31] for place in range(45, -1, -5))
