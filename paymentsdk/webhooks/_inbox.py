@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from paymentsdk._database import Database, Kind, shared
-from paymentsdk._validate import check_seconds, check_within, plain_duration
-from paymentsdk.errors import RequestInvalid, describe
+from paymentsdk._validate import check_seconds, check_within
+from paymentsdk.errors import describe
 from paymentsdk.resources.common import require
 from paymentsdk.webhooks import _table
 from paymentsdk.webhooks._table import Claim, InboxDepth, InboxRow
@@ -139,9 +139,8 @@ class Inbox:
         keep: timedelta = timedelta(days=90),
         now: Callable[[], float] | None = None,
     ) -> None:
-        if (duration := plain_duration(keep)) is None or duration <= timedelta(0):
-            raise RequestInvalid("keep", "must be a timedelta above 0")
-        self._keep = duration
+        require(isinstance(keep, timedelta) and keep > timedelta(0), "keep", "must be a timedelta above 0")
+        self._keep = keep
         self._lease = float(check_seconds("lease", lease))
         self._lane = shared(_table.driver(database, now), ConnectionError, _IDLE)
 
@@ -196,12 +195,12 @@ class Inbox:
                     except Exception as error:  # noqa: BLE001 - a worker goes on
                         claims = []
                         logger.warning("inbox: %s", error)
-                    for claimed in claims:
-                        task = group.create_task(self._look(claimed, handle, until, every))
+                    for claimed, attempt in claims:
+                        look = Look(*claimed[:3], attempt, claimed, self._lane, [])
+                        task = group.create_task(self._run(look, handle, until, every))
                         looks.add(task)
                         task.add_done_callback(looks.discard)
-                    if len(claims) == limit or not claims:
-                        await asyncio.wait({stopping, *looks}, timeout=every, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({stopping, *looks}, timeout=every, return_when=asyncio.FIRST_COMPLETED)
 
         worker = asyncio.ensure_future(work())
         try:
@@ -242,9 +241,8 @@ class Inbox:
         """
         return await self._lane.run(partial(_table.retry, key=(seller, topic, id)))
 
-    async def _look(self, claimed: Claim, handle: Handler, until: float, every: float) -> None:
+    async def _run(self, look: Look, handle: Handler, until: float, every: float) -> None:
         """Call the handler, until a moment by the clock of the loop, and store the result."""
-        look = Look(*claimed[:4], claimed, self._lane, [])
         reason, timeout = "", asyncio.timeout_at(until)
         try:
             async with timeout:
@@ -254,9 +252,9 @@ class Inbox:
         except BaseException as error:  # noqa: BLE001 - a panic of a library in Rust is no `Exception`
             reason = f"it took longer than its lease, {self._lease:g} s" if timeout.expired() else describe(error)
         pause = min(every * 2 ** (look.attempt - 1), _HOUR)
-        end = partial(_table.end, claimed=claimed, reason=reason, states=look._states, pause=pause)  # noqa: SLF001
+        end = partial(_table.end, claimed=look._claimed, states=look._states)  # noqa: SLF001
         try:
-            outcome = await self._lane.run(end)
+            outcome = await self._lane.run(partial(end, attempt=look.attempt, reason=reason, pause=pause))
         except Exception as error:  # noqa: BLE001 - the other looks go on
             outcome = f"is looked at again after its lease: {error}"
         if outcome:

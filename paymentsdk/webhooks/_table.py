@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -52,6 +52,7 @@ _CREATE = (
     "CREATE INDEX IF NOT EXISTS paymentsdk_inbox_rest ON paymentsdk_inbox (since) WHERE ready IS NULL",
 )
 _KEY = "seller = %s AND topic = %s AND id = %s"
+_CLAIMED = f"{_KEY} AND owner = %s"
 _COLUMNS = {"seller": "text", "topic": "text", "id": "text", "due": "float8"}
 #: Rows are locked in one order, against deadlocks. While a resource is in hand, or waits after a failure, `ready` stays
 #: as it is: the next look begins then. A `due` in the past counts as a message: a look under way may have read before.
@@ -73,13 +74,13 @@ _CLAIM = (
     f"WHERE ready <= (SELECT {{now}}) AND attempt < {TRIES} ORDER BY ready LIMIT %s {{skip_locked}}) "
     "UPDATE {table} SET again = 0, attempt = attempt + 1, owner = %s, ready = {now} + %s, "
     "due = CASE WHEN due > {now} THEN due WHEN last > {now} THEN last END FROM next "
-    "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, attempt, owner"
+    "WHERE seller = s AND topic = t AND id = i RETURNING seller, topic, id, owner, attempt"
 )
 _SETTLE = (
     "UPDATE {table} SET attempt = 0, owner = '', reason = '', since = {now}, "
-    f"ready = CASE WHEN again > 0 THEN {{now}} ELSE due END WHERE {_KEY} AND owner = %s"
+    f"ready = CASE WHEN again > 0 THEN {{now}} ELSE due END WHERE {_CLAIMED}"
 )
-_RELEASE = f"UPDATE {{table}} SET owner = '', ready = {{now}} + %s, reason = %s WHERE {_KEY} AND owner = %s"
+_RELEASE = f"UPDATE {{table}} SET owner = '', ready = {{now}} + %s, reason = %s WHERE {_CLAIMED}"
 _RETRY = (
     f"UPDATE {{table}} SET attempt = 0, owner = '', ready = {{now}} WHERE {_KEY} AND attempt >= {TRIES} "
     "AND (owner = '' OR ready <= {now}) RETURNING id"
@@ -101,6 +102,8 @@ _REMOVE = (
 
 #: Seller, topic and id of a resource.
 Key: TypeAlias = tuple[str, str, str]
+#: Seller, topic and id of a resource, and the worker that has it.
+Claim: TypeAlias = tuple[str, str, str, str]
 
 
 class InboxRow(Struct, frozen=True):
@@ -138,16 +141,6 @@ class InboxDepth(Struct, frozen=True):
     """Seconds since the oldest waiting resource was put; `None` if no resource waits."""
 
 
-class Claim(NamedTuple):
-    """A resource in the hands of a worker."""
-
-    seller: str
-    topic: str
-    id: str
-    attempt: int
-    owner: str
-
-
 def driver(database: str | os.PathLike[str], now: Callable[[], float] | None) -> Driver:
     """Return the driver for the tables, which are created in *database*; it may have other tables."""
     if is_dsn(database):
@@ -162,13 +155,16 @@ def put(connection: Connection, rows: Sequence[tuple[str, str, str, float | None
     return [None] * len(rows)
 
 
-def claim(connection: Connection, owner: str, lease: float, limit: int, keep: timedelta) -> list[Claim]:
-    """Claim up to *limit* due resources for *lease* seconds; remove a page of rows at rest for longer than *keep*."""
+def claim(connection: Connection, owner: str, lease: float, limit: int, keep: timedelta) -> list[tuple[Claim, int]]:
+    """Claim up to *limit* due resources for *lease* seconds, and return each with the number of the try.
+
+    This also removes a page of rows that have been at rest for longer than *keep*.
+    """
     connection.fetch(_REMOVE, keep.total_seconds(), _PAGE)
-    return [Claim._make(row) for row in connection.fetch(_CLAIM, limit, owner, lease)]
+    return [(row[:4], row[4]) for row in connection.fetch(_CLAIM, limit, owner, lease)]
 
 
-def end(connection: Connection, claimed: Claim, reason: str, states: Sequence[str], pause: float) -> str:
+def end(connection: Connection, claimed: Claim, *, attempt: int, reason: str, states: list[str], pause: float) -> str:
     """End a look; return a text for the log, or an empty text.
 
     If all its fences exist, it has not failed: some handler has handled its states.
@@ -176,6 +172,7 @@ def end(connection: Connection, claimed: Claim, reason: str, states: Sequence[st
     Args:
         connection: The connection.
         claimed: The resource.
+        attempt: The number of the try.
         reason: Why the look has failed; empty if it has not.
         states: The states of its fences.
         pause: Seconds until the next try, if the look has failed.
@@ -184,11 +181,10 @@ def end(connection: Connection, claimed: Claim, reason: str, states: Sequence[st
     if states and not is_fenced:  # Also if nothing was raised: without a commit the handler has done nothing.
         reason = reason or "its fence was not committed, or it has read a state older than the last handled state"
     if reason and not is_fenced:
-        connection.fetch(_RELEASE, pause, reason, *claimed[:3], claimed.owner)
-        is_last = claimed.attempt >= TRIES
-        outcome = f"has failed {TRIES} times and waits for `paymentsdk inbox retry`" if is_last else "is tried again"
-        return f"{outcome}: {reason}"
-    connection.fetch(_SETTLE, *claimed[:3], claimed.owner)
+        connection.fetch(_RELEASE, pause, reason, *claimed)
+        has_failed = f"has failed {TRIES} times and waits for `paymentsdk inbox retry`"
+        return f"{has_failed if attempt >= TRIES else 'is tried again'}: {reason}"
+    connection.fetch(_SETTLE, *claimed)
     return f"is handled: {reason}" if reason else ""
 
 
@@ -223,12 +219,10 @@ def depth(connection: Connection) -> InboxDepth:
 
 def fence(claimed: Claim, state: str, updated: float | None) -> str:
     """Return a statement that fails if *state* or a later state was handled, or if *claimed* is not held any more."""
-    seller, topic, id_ = (f"'{value}'" for value in claimed[:3])
-    key = f"seller = {seller} AND topic = {topic} AND id = {id_}"
-    moment = "NULL" if updated is None else repr(updated)
+    seller, topic, id_, owner = (f"'{value}'" for value in claimed)
+    key, moment = _KEY % (seller, topic, id_), "NULL" if updated is None else repr(updated)
     number = f"(SELECT CASE WHEN max(updated) > {moment} THEN NULL ELSE count(*) END FROM paymentsdk_fence WHERE {key})"
     return (
-        "INSERT INTO paymentsdk_fence (seller, topic, id, state, updated, number) VALUES "
-        f"({seller}, {topic}, {id_}, '{state}', {moment}, {number} + "
-        f"(SELECT 0 FROM paymentsdk_inbox WHERE {key} AND owner = '{claimed.owner}'))"
+        f"INSERT INTO paymentsdk_fence (seller, topic, id, state, updated, number) VALUES ({seller}, {topic}, {id_}, "
+        f"'{state}', {moment}, {number} + (SELECT 0 FROM paymentsdk_inbox WHERE {key} AND owner = {owner}))"
     )
