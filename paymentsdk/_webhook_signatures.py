@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from binascii import a2b_base64
-from functools import partial
+from base64 import b64decode, b64encode
 from hmac import digest
 
 from paymentsdk._secrets import masked
+from paymentsdk.errors import RequestInvalid
 
 #: The header fields of Standard Webhooks 1.0: id, timestamp and signatures.
 STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: The beginning of a secret of Standard Webhooks.
 PREFIX = "whsec_"
-#: The form of a secret of Standard Webhooks, in words.
-KEY_FORM = f"{PREFIX} and the base64 of 24 to 64 bytes"
 _KEY_SIZES = range(24, 65)
-PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-#: The placeholders of a manifest.
-IN_MANIFEST = ("id", "id:lower", "request_id", "ts")
-from_base64 = partial(a2b_base64, strict_mode=True)
+#: The form of a manifest, with its placeholders. No text that remains around an empty part looks like a placeholder.
+MANIFEST = r"\A([^{}]|\{(id|id:lower|request_id|ts)\})+\Z(?#may contain only {id}, {id:lower}, {request_id} and {ts})"
+_PLACEHOLDER = re.compile(r"\{([^}]+)\}")
 
 
-def standard_key(secret: str) -> bytes | None:
-    """Return the key in a secret of Standard Webhooks; `None` if the secret is invalid."""
-    encoded = masked(secret.removeprefix(PREFIX))
+def standard_key(path: str, secret: object) -> bytes:
+    """Return the key in a secret of Standard Webhooks.
+
+    Raises:
+        RequestInvalid: The secret is invalid. The error names *path*.
+    """
+    encoded = masked(secret.removeprefix(PREFIX)) if isinstance(secret, str) else ""
     try:
-        key = masked(from_base64(encoded))
+        key = masked(b64decode(encoded))
     except ValueError:
-        return None
-    return key if len(key) in _KEY_SIZES and b64encode(key).decode() == encoded else None
+        key = b""
+    if len(key) not in _KEY_SIZES or b64encode(key).decode() != encoded:
+        raise RequestInvalid(path, f"must be {PREFIX} and the base64 of 24 to 64 bytes")
+    return key
 
 
-def standard_digest(key: bytes, event: str, timestamp: str, body: bytes) -> bytes:
-    """Return the signature of Standard Webhooks."""
-    return masked(digest(key, b"%b.%b.%b" % (event.encode(), timestamp.encode(), body), "sha256"))
+def sign_standard(key: bytes, event: str, timestamp: str, body: bytes) -> str:
+    """Return the signature of Standard Webhooks, with its version."""
+    signature = masked(digest(key, b"%b.%b.%b" % (event.encode(), timestamp.encode(), body), "sha256"))
+    return masked(f"v1,{b64encode(signature).decode()}")
 
 
 def manifest_text(manifest: str, resource: str, request_id: str, timestamp: str) -> tuple[str, frozenset[str]]:
@@ -45,7 +48,6 @@ def manifest_text(manifest: str, resource: str, request_id: str, timestamp: str)
     """
     values = {"id": resource, "id:lower": resource.lower(), "request_id": request_id, "ts": timestamp}
     parts = re.findall(r"[^;]*;|[^;]+", manifest)
-    # Filled one by one: what is left of two parts could look like a placeholder.
-    parts = [part for part in parts if all(values[name] for name in PLACEHOLDER.findall(part))]
-    signed = frozenset(name.partition(":")[0] for part in parts for name in PLACEHOLDER.findall(part))
-    return "".join(PLACEHOLDER.sub(lambda match: values[match[1]], part) for part in parts), signed
+    text = "".join(part for part in parts if all(values[name] for name in _PLACEHOLDER.findall(part)))
+    signed = frozenset(name.partition(":")[0] for name in _PLACEHOLDER.findall(text))
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text), signed

@@ -186,14 +186,13 @@ def paymentsdk_webhooks(paymentsdk_tenant: SandboxTenant) -> Iterator[SandboxWeb
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status = 204
             try:
-                notification = Webhook.standard(registered.secret).verify(dict(self.headers), body)
+                received.notifications.append(Webhook.standard(registered.secret).verify(dict(self.headers), body))
             except InvalidSignature as error:
                 received.rejected.append(error)
-                self.send_response(401)
-            else:
-                received.notifications.append(notification)
-                self.send_response(204)
+                status = 401
+            self.send_response(status)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library

@@ -7,8 +7,9 @@ choose a public standard: CloudEvents 1.0 or Standard Webhooks 1.0.
 from __future__ import annotations
 
 import re
+import time
 from base64 import b64encode
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from hmac import digest
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -26,9 +27,10 @@ Topic: TypeAlias = Literal["orders", "payments", "merchant_orders"]
 _HeaderName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
 _MediaType = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}\Z")]
 
-#: The placeholders of templates.
-_IN_TEMPLATE = ("id", "topic", "action", "event", "user_id", "application_id", "at")
-_VISIBLE = re.compile(r"[!-~]+\Z")
+#: The names of the values in templates.
+PLACEHOLDERS = ("id", "topic", "action", "event", "user_id", "application_id", "at", "request_id")
+#: A placeholder in a text of JSON. Outside of texts, no letter follows a brace.
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LONGEST = 2_000
 #: The age of the timestamp of the fault `stale_timestamp`. No receiver tolerates it.
 _STALE_SECONDS = 3_600
@@ -42,7 +44,7 @@ class ManifestSigner(ControlStruct):
 
     header: _HeaderName
     """The name of the header."""
-    manifest: Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+    manifest: Annotated[str, Meta(pattern=schemes.MANIFEST, max_length=_LONGEST)]
     """The text, such as `id:{id};request-id:{request_id};ts:{ts};`. `{id:lower}` is the id in lower case. Parts (up to
     their `;`) with an empty value are left out."""
     unit: Literal["seconds", "milliseconds"] = "seconds"
@@ -52,9 +54,10 @@ class ManifestSigner(ControlStruct):
 class Template(ControlStruct):
     """Your own message.
 
-    Its texts may contain `{id}` (of the order, payment or merchant order), `{topic}`, `{action}` (such as `paid`),
-    `{event}` (the id of the notification, the same for all attempts), `{user_id}` (the seller), `{application_id}` and
-    `{at}` (when it happened, by the clock of the sandbox).
+    Its texts and the names of its members may contain `{id}` (of the order, payment or merchant order), `{topic}`,
+    `{action}` (such as `paid`), `{event}` (the id of the notification, the same for all attempts), `{user_id}` (the
+    seller), `{application_id}`, `{at}` (when it happened, by the clock of the sandbox) and `{request_id}` (of the
+    attempt).
     """
 
     body: object = None
@@ -80,11 +83,11 @@ TEMPLATES: Mapping[str, Template] = {
 class WebhookRequest(MaskedRepr, ControlStruct):
     """A webhook to register. Since the contract has no payload and no signature, all of it is `x-beyond-contract`."""
 
-    url: Annotated[str, Meta(max_length=_LONGEST)]
+    url: Annotated[str, Meta(pattern=r"\A[!-~]+\Z(?#must be visible ASCII)", max_length=_LONGEST)]
     """The http or https address that notifications are sent to by POST, on this machine or a host of `--allow-host`."""
     topics: Annotated[tuple[Topic, ...], Meta(min_length=1)] = ("orders",)
     """The topics; `orders` by default. Notifications on `payments` and `merchant_orders` are about preferences."""
-    secret: Annotated[str, Meta(max_length=_LONGEST)] = ""
+    secret: Annotated[str, Meta(pattern=r"\A[ -~]*\Z(?#must be ASCII in one line)", max_length=_LONGEST)] = ""
     """The secret of the signature; a new one by default. `standard` takes `whsec_` and the base64 of 24 to 64 bytes. It
     also takes several of these with spaces between them, and makes a signature with each."""
     signer: Literal["none", "standard"] | ManifestSigner = "standard"
@@ -107,40 +110,60 @@ class Webhook(WebhookRequest):
     """Whether it gets no more notifications, because it responded with 410."""
 
 
-# --- checks ------------------------------------------------------------------------------------------------------
+# --- the message -------------------------------------------------------------------------------------------------
 
 
-def check_webhook(request: WebhookRequest, hosts: frozenset[str]) -> None:
-    """Check a registration.
+def new_secret(signer: str | ManifestSigner, key: str) -> str:
+    """Return *key* as a secret for *signer*."""
+    return schemes.PREFIX + b64encode(key.encode()).decode() if signer == "standard" else key
+
+
+def make_message(
+    request: WebhookRequest, values: Mapping[str, str], hosts: frozenset[str], faults: tuple[str, ...] = ()
+) -> tuple[URL, Mapping[str, str], bytes]:
+    """Return the URL, the headers and the body of one attempt to deliver a notification.
+
+    The signature has the time of the machine: receivers reject any other time.
 
     Args:
         request: The registration, with its secret.
+        values: The values of the placeholders in templates and manifests.
         hosts: Hosts besides this machine that notifications may be sent to.
+        faults: The effects that hit the attempt.
 
     Raises:
-        RequestInvalid: A field is invalid. The error names it.
+        RequestInvalid: The registration cannot be used. The error names the field.
     """
-    check_url(request.url, hosts)
-    secret, signer, template = request.secret, request.signer, request.template
-    keys = secret.split(" ")
-    require(all(map(_VISIBLE.match, keys)) or signer == "none", "$.secret", "has a character that is not visible ASCII")
+    url = _check_url(request.url, hosts)
+    signer, template = request.signer, request.template
+    if isinstance(template, str):
+        template = TEMPLATES[template]
+    query = msgspec.json.decode(fill("$.template.query", template.query, values))
+    content = b"" if template.body is None else fill("$.template.body", template.body, values)
+    secret = new_secret(signer, "wrong" * 8) if "wrong_signature" in faults else request.secret
+    sent_at = time.time() - (_STALE_SECONDS if "stale_timestamp" in faults else 0)
+    headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
     if signer == "standard":
-        require(all(map(schemes.standard_key, keys)), "$.secret", f"is not {schemes.KEY_FORM}")
+        timestamp = str(int(sent_at))
+        keys = [schemes.standard_key("$.secret", text) for text in secret.split(" ")]
+        signatures = [schemes.sign_standard(key, values["event"], timestamp, content) for key in keys]
+        headers |= zip(schemes.STANDARD, (values["event"], timestamp, " ".join(signatures)), strict=True)
     elif signer != "none":
-        require(len(keys) == 1, "$.secret", "has a space: a manifest is signed with one secret")
-        _check_placeholders("$.signer.manifest", signer.manifest, schemes.IN_MANIFEST)
-    if isinstance(template, Template):
-        map_texts(template.body, lambda text: _check_placeholders("$.template.body", text, _IN_TEMPLATE))
-        map_texts(template.query, lambda text: _check_placeholders("$.template.query", text, _IN_TEMPLATE))
+        timestamp = str(int(sent_at * 1000 if signer.unit == "milliseconds" else sent_at))
+        text, _ = schemes.manifest_text(signer.manifest, values["id"], values["request_id"], timestamp)
+        signature = digest(secret.encode(), text.encode(), "sha256").hex()
+        headers |= {signer.header: f"ts={timestamp},v1={signature}", "x-request-id": values["request_id"]}
+    if "truncated" in faults:
+        content = content[: len(content) // 2]
+    return url.extend_query(query), headers, content
 
 
-def check_url(url: str, hosts: frozenset[str]) -> URL:
+def _check_url(url: str, hosts: frozenset[str]) -> URL:
     """Return *url* as an address on this machine or on one of *hosts*. Names below ``localhost`` count as other hosts.
 
     Raises:
-        RequestInvalid: The address is elsewhere, or has a user, a password or an invalid character.
+        RequestInvalid: The address is elsewhere, or has a user or a password.
     """
-    require(_VISIBLE.match(url), "$.url", "has a space, a line break or another character that a URL cannot have")
     require(is_http(url), "$.url", "is not an http or https address such as http://127.0.0.1:3000/webhooks")
     address = URL(url)
     host = address.host or ""
@@ -151,69 +174,13 @@ def check_url(url: str, hosts: frozenset[str]) -> URL:
     return address
 
 
-def _check_placeholders(place: str, text: str, known: Collection[str]) -> None:
-    """Check the placeholders and the characters of a text of a template or a manifest."""
-    for name in schemes.PLACEHOLDER.findall(text):
-        require(name in known, place, f"{{{name}}} is not one of {', '.join(f'{{{name}}}' for name in sorted(known))}")
-    require(text.isprintable(), place, "has a line break or another control character")
-
-
-# --- the message -------------------------------------------------------------------------------------------------
-
-
-def new_secret(signer: str | ManifestSigner, key: str) -> str:
-    """Return *key* as a secret for *signer*."""
-    return schemes.PREFIX + b64encode(key.encode()).decode() if signer == "standard" else key
-
-
-def make_message(
-    request: WebhookRequest, values: Mapping[str, str], sent_at: float, faults: tuple[str, ...], hosts: frozenset[str]
-) -> tuple[URL, Mapping[str, str], bytes]:
-    """Return the URL, the headers and the body of one attempt to deliver a notification.
-
-    Args:
-        request: The registration.
-        values: The values of the placeholders in templates and manifests. `ts` comes from *sent_at*.
-        sent_at: Seconds since 1970 by the machine's clock. Receivers reject any other time.
-        faults: The effects that hit the attempt.
-        hosts: As in `check_webhook`.
+def fill(place: str, template: object, values: Mapping[str, str]) -> bytes:
+    """Return *template* as JSON with *values* for the placeholders in its texts.
 
     Raises:
-        RequestInvalid: As in `check_url`.
+        RequestInvalid: A placeholder has no value. The error names *place*.
     """
-    url = check_url(request.url, hosts)
-    template = TEMPLATES[request.template] if isinstance(request.template, str) else request.template
-    texts = {name: _filled(text, values) for name, text in template.query.items()}
-    body = map_texts(template.body, lambda text: _filled(text, values))
-    content = b"" if template.body is None else msgspec.json.encode(body)
-    if "stale_timestamp" in faults:
-        sent_at -= _STALE_SECONDS
-    secret = new_secret(request.signer, "wrong" * 8) if "wrong_signature" in faults else request.secret
-    headers = {"Content-Type": template.content_type, "User-Agent": "paymentsdk-sandbox"}
-    signer, timestamp = request.signer, str(int(sent_at))
-    if signer == "standard":
-        keys = (key for text in secret.split(" ") if (key := schemes.standard_key(text)))
-        digests = (schemes.standard_digest(key, values["event"], timestamp, content) for key in keys)
-        signatures = " ".join(f"v1,{b64encode(signature).decode()}" for signature in digests)
-        headers |= zip(schemes.STANDARD, (values["event"], timestamp, signatures), strict=True)
-    elif signer != "none":
-        timestamp = str(int(sent_at * 1000)) if signer.unit == "milliseconds" else timestamp
-        manifest, _ = schemes.manifest_text(signer.manifest, values["id"], values["request_id"], timestamp)
-        signature = digest(secret.encode(), manifest.encode(), "sha256").hex()
-        headers |= {signer.header: f"ts={timestamp},v1={signature}", "x-request-id": values["request_id"]}
-    if "truncated" in faults:
-        content = content[: len(content) // 2]
-    return url.with_query([*url.query.items(), *texts.items()]) if texts else url, headers, content
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    return schemes.PLACEHOLDER.sub(lambda match: values[match[1]], text)
-
-
-def map_texts(value: object, change: Callable[[str], object]) -> object:
-    """Return the JSON *value* with *change* applied to each text in it. The names of members do not change."""
-    if isinstance(value, dict):
-        return {name: map_texts(member, change) for name, member in value.items()}
-    if isinstance(value, list):
-        return [map_texts(member, change) for member in value]
-    return change(value) if isinstance(value, str) else value
+    text = msgspec.json.encode(template).decode()
+    for name in _PLACEHOLDER.findall(text):
+        require(name in values, place, f"has {{{name}}}, but the placeholders are: {', '.join(values) or 'none'}")
+    return _PLACEHOLDER.sub(lambda match: msgspec.json.encode(values[match[1]]).decode()[1:-1], text).encode()

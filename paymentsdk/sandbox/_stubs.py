@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from paymentsdk.resources.common import require
 from paymentsdk.sandbox._seed import blaming, read_file
-from paymentsdk.sandbox._signers import map_texts
+from paymentsdk.sandbox._signers import fill
 from paymentsdk.sandbox._wire import ControlStruct
 
 _SEGMENT = r"[A-Za-z0-9._~-]+|\{[a-z_][a-z0-9_]*\}"
@@ -41,18 +41,13 @@ class Stub(ControlStruct):
         require(self.body is None or self.status not in _BODILESS, "$.body", f"cannot go with the status {self.status}")
         for name, value in self.headers.items():
             require(_HEADER.match(f"{name}:{value}"), f"$.headers.{name}", "is not a header of visible ASCII")
-        names = _NAME.findall(self.path)
-        texts: list[str] = []
-        map_texts(self.body, texts.append)
-        for name in (name for text in texts for name in _NAME.findall(text) if name not in names):
-            require(None, "$.body", f"has {{{name}}}, which is not a placeholder of the path")
+        fill("$.body", self.body, dict.fromkeys(_NAME.findall(self.path), ""))
 
     def respond(self, values: Mapping[str, str]) -> web.Response:
         """Return the response to a request whose path has the placeholders' *values*."""
-        body = map_texts(self.body, lambda text: _NAME.sub(lambda match: values[match[1]], text))
-        kind, content = "application/json", b"" if body is None else msgspec.json.encode(body)
-        if isinstance(body, str):
-            kind, content = "text/plain; charset=utf-8", body.encode()
+        kind, content = "application/json", b"" if self.body is None else fill("$.body", self.body, values)
+        if isinstance(self.body, str):
+            kind, content = "text/plain; charset=utf-8", msgspec.json.decode(content, type=str).encode()
         headers = {"Content-Type": kind} if content else {}
         response = web.Response(status=self.status, body=content, headers=headers)
         response.headers.update(self.headers)

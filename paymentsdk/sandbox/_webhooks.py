@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,7 +23,7 @@ from typing import Literal
 import aiohttp
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from yarl import URL
 
 from paymentsdk._contract.error_response import retry_after
@@ -36,7 +35,7 @@ from paymentsdk.sandbox._policies import durations
 from paymentsdk.sandbox._records import TENANTS, Table, Tenant
 from paymentsdk.sandbox._signers import Topic, Webhook, WebhookRequest
 from paymentsdk.sandbox._store import Store
-from paymentsdk.sandbox._wire import Rejected, encode
+from paymentsdk.sandbox._wire import Rejected, wire_form
 
 #: The job that sends a delivery.
 DELIVER = "notification.deliver"
@@ -118,9 +117,8 @@ def notify(context: SellerContext, topic: Topic, action: str, resource: str, url
         return
     event = context.ids.sortable("EVT", context.now)
     for webhook, address in targets:
-        rules = context.faults.match(f"{NOTIFICATIONS}{topic}", context.tenant.user_id).rules
-        effects = tuple(rule.effect for rule in rules)
-        pause = sum(rule.seconds for rule in rules if rule.effect in {"delayed", "reordered"})
+        hit = context.faults.match(f"{NOTIFICATIONS}{topic}", context.tenant.user_id)
+        effects, pause = hit.effects, sum(rule.seconds for rule in hit.rules if rule.effect in {"delayed", "reordered"})
         is_sent = "lost" not in effects and context.policies.delivery == "auto"
         for _ in range(2 if "duplicated" in effects else 1):
             delivery = Delivery(
@@ -187,8 +185,8 @@ class Webhooks:
             context = self._context_of(tenant)
             secret = request.secret or _signers.new_secret(request.signer, context.ids.token())
             names = {"id": context.ids.sortable("WHK", context.now), "tenant": context.tenant.user_id}
-            webhook = msgspec.convert({**asdict(request), **names, "secret": secret}, Webhook)
-            _signers.check_webhook(webhook, self.hosts)
+            webhook = msgspec.convert({**msgspec.to_builtins(request), **names, "secret": secret}, Webhook)
+            _signers.make_message(webhook, dict.fromkeys(_signers.PLACEHOLDERS, ""), self.hosts)
             return context.put(WEBHOOKS, webhook)
 
     def list(self, tenant: Tenant | None = None) -> tuple[Webhook, ...]:
@@ -232,10 +230,8 @@ class Webhooks:
         self.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
         if not (self.list() or self.deliveries(limit=1)):
             await woken.wait()
-        connector, jar = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS), aiohttp.DummyCookieJar()
-        session = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(), cookie_jar=jar, auto_decompress=False
-        )
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
+        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
         async with session, asyncio.TaskGroup() as attempts:
             while True:
                 woken.clear()
@@ -266,8 +262,8 @@ class Webhooks:
         async with self._slots[delivery.tenant, delivery.webhook]:
             try:
                 url, headers, body = self._message(context, delivery)
-                async with asyncio.timeout(durations(limit)[0].total_seconds()):
-                    response = await session.post(url, data=body, headers=headers, allow_redirects=False)
+                timeout = aiohttp.ClientTimeout(total=durations(limit)[0].total_seconds())
+                response = await session.post(url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
                 response.release()  # Closes the connection, unless the whole response has arrived.
                 status, pause = response.status, timedelta(seconds=retry_after(Headers(response.headers)) or 0)
             except TimeoutError:
@@ -290,24 +286,19 @@ class Webhooks:
         Raises:
             ValueError: The webhook is gone, or its address is not allowed.
         """
-        if delivery.webhook:
-            webhook = context.get(WEBHOOKS, delivery.webhook)
-            if webhook is None or webhook.disabled:
-                raise ValueError("the webhook was removed or is disabled")
-            request: WebhookRequest = webhook
-        else:
+        webhook, key = context.get(WEBHOOKS, delivery.webhook), context.tenant.client_secret
+        if not delivery.webhook:
             signer, template = context.policies.notification_signer, context.policies.notification_template
-            secret = _signers.new_secret(signer, context.tenant.client_secret)
-            request = WebhookRequest(url=delivery.url, secret=secret, signer=signer, template=template)
+            url, secret = delivery.url, _signers.new_secret(signer, key)
+            webhook = Webhook(id="", tenant=delivery.tenant, url=url, secret=secret, signer=signer, template=template)
+        if webhook is None or webhook.disabled:
+            raise ValueError("the webhook was removed or is disabled")
         values = {
-            **msgspec.json.decode(encode(delivery)),
-            "id": delivery.resource,
-            "user_id": str(delivery.tenant),
-            "application_id": context.tenant.client_id,
-            "request_id": f"{delivery.id}-{delivery.attempts + 1}",
-        }
-        faults = () if delivery.attempts else delivery.faults
-        return _signers.make_message(request, values, time.time(), faults, self.hosts)
+            "id": delivery.resource, "topic": delivery.topic, "action": delivery.action, "event": delivery.event,
+            "user_id": str(delivery.tenant), "application_id": context.tenant.client_id,
+            "at": str(wire_form(delivery.at)), "request_id": f"{delivery.id}-{delivery.attempts + 1}",
+        }  # fmt: skip
+        return _signers.make_message(webhook, values, self.hosts, () if delivery.attempts else delivery.faults)
 
     def _first(self, context: SellerContext, line: str | None) -> Delivery | None:
         return next(iter(context.find(DELIVERIES, [("line", "=", line)], limit=1)), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hmac import compare_digest, digest
 from urllib.parse import parse_qs
 
@@ -15,16 +15,15 @@ from paymentsdk import _webhook_signatures as schemes
 from paymentsdk._headers import check_name
 from paymentsdk._secrets import HiddenRepr, masked
 from paymentsdk._validate import check_seconds
-from paymentsdk.errors import PaymentsError, RequestInvalid
+from paymentsdk.errors import PaymentsError
 from paymentsdk.resources.common import require
 from paymentsdk.transports.base import header
 
 #: The characters of a part of a manifest: a value with a separator could move into another part.
 _PART = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _TIMESTAMP = re.compile(r"[0-9]{1,16}")
-#: Timestamps from here on are in milliseconds: in seconds, this would be the year 5138.
-_MILLISECONDS = 100_000_000_000
-_VERSION = "v1,"
+#: Longer timestamps are in milliseconds: in seconds, they would be after the year 5138.
+_MOST_DIGITS = 11
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 _BYTES = (bytes, bytearray, memoryview)
 #: What a signature of Standard Webhooks covers.
@@ -37,7 +36,7 @@ class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of th
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(reason, words)
         self.reason = reason
-        """``"missing"``: no signature. ``"malformed"``: the signature cannot be read. ``"stale"``: its timestamp is too
+        """``"missing"``: no signature. ``"malformed"``: a part of it cannot be read. ``"stale"``: its timestamp is too
         far from this machine's clock. ``"mismatch"``: no secret gives this signature."""
 
     def __str__(self) -> str:
@@ -52,7 +51,7 @@ class Notification(Struct, frozen=True, kw_only=True):
     id: str | None
     """The id of the resource; `None` if the message does not say."""
     event: str | None
-    """The id of the message, the same in all its deliveries; `None` if there is none."""
+    """The id of the message, the same in all its deliveries; `None` with a manifest, which does not sign it."""
     seller: str | None
     """The user id of the seller, according to the message; check it against the address or the secret."""
     body: bytes
@@ -68,11 +67,11 @@ class Webhook(HiddenRepr):
     See `standard` and `manifest`.
     """
 
-    __slots__ = ("_header", "_manifest", "_secrets", "_tolerance")
+    __slots__ = ("_header", "_keys", "_manifest", "_tolerance")
 
-    def __init__(self, secrets: tuple[bytes, ...], tolerance: float, header: str, manifest: str | None) -> None:
-        require(secrets, "secrets", "at least one is required")
-        self._secrets = secrets
+    def __init__(self, keys: tuple[bytes, ...], tolerance: float, header: str = "", manifest: str = "") -> None:
+        require(keys, "secrets", "at least one is required")
+        self._keys = keys
         self._tolerance = check_seconds("tolerance", tolerance)
         self._header = header
         self._manifest = manifest
@@ -90,9 +89,7 @@ class Webhook(HiddenRepr):
             RequestInvalid: A secret or the tolerance is invalid.
         """
         secrets = tuple(map(masked, secrets))
-        keys = tuple(key for secret in secrets if isinstance(secret, str) and (key := schemes.standard_key(secret)))
-        require(len(keys) == len(secrets), "secrets", f"must be {schemes.KEY_FORM}")
-        return cls(keys, tolerance, schemes.STANDARD[2], None)
+        return cls(tuple(schemes.standard_key("secrets", secret) for secret in secrets), tolerance)
 
     @classmethod
     def manifest(cls, *secrets: str, header: str, manifest: str, tolerance: float = 300) -> Webhook:
@@ -113,9 +110,8 @@ class Webhook(HiddenRepr):
         """
         secrets = tuple(map(masked, secrets))
         check_name(header, "header")
-        unknown = set(schemes.PLACEHOLDER.findall(manifest)) - set(schemes.IN_MANIFEST)
-        form = f"must contain {{ts}}, and only the placeholders {schemes.IN_MANIFEST}"
-        require("{ts}" in manifest and not unknown, "manifest", form)
+        form = "must contain {ts}, and besides it only {id}, {id:lower} and {request_id}"
+        require("{ts}" in manifest and re.match(schemes.MANIFEST, manifest), "manifest", form)
         is_text = all(isinstance(secret, str) and secret for secret in secrets)
         require(is_text, "secrets", "must be texts that are not empty")
         return cls(tuple(masked(secret.encode()) for secret in secrets), tolerance, header, manifest)
@@ -135,48 +131,40 @@ class Webhook(HiddenRepr):
             InvalidSignature: The signature is missing, malformed, stale or wrong. Its `reason` says which.
             RequestInvalid: *body* is not bytes.
         """
-        if not isinstance(body, _BYTES):
-            raise RequestInvalid("body", f"must be the raw bytes of the request, not {type(body).__name__}")
-        if self._manifest is None:
-            return self._verify_standard(headers, bytes(body))
-        return self._verify_manifest(self._manifest, headers, bytes(body), query)
+        require(isinstance(body, _BYTES), "body", "must be the raw bytes of the request")
+        if self._manifest:
+            return self._verify_manifest(headers, bytes(body), query)
+        return self._verify_standard(headers, bytes(body))
 
     def _verify_standard(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        event, timestamp, entries = [_field(headers, name) for name in schemes.STANDARD]
+        event, timestamp, signatures = [_field(headers, name) for name in schemes.STANDARD]
         self._check_age(timestamp)
-        signatures = [entry[len(_VERSION) :] for entry in entries.split() if entry.startswith(_VERSION)]
-        expected = [schemes.standard_digest(secret, event, timestamp, body) for secret in self._secrets]
-        _check(expected, signatures, schemes.from_base64)
-        topic, resource, _, seller = _about(body)
+        _check([schemes.sign_standard(key, event, timestamp, body) for key in self._keys], signatures.split())
+        topic, resource, seller = _about(body)
         return Notification(topic=topic, id=resource, event=event, seller=seller, body=body, signed=_SIGNED)
 
-    def _verify_manifest(self, manifest: str, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
+    def _verify_manifest(self, headers: Mapping[str, str], body: bytes, query: str) -> Notification:
         entries = [entry.strip().partition("=") for entry in _field(headers, self._header).split(",")]
-        timestamps = [value for name, _, value in entries if name == "ts"]
-        if len(timestamps) != 1:
-            raise InvalidSignature("malformed", f"{self._header} must be ts=...,v1=...")
-        self._check_age(timestamps[0])
+        timestamp = _single([value for name, _, value in entries if name == "ts"], f"ts in {self._header}")
+        self._check_age(timestamp)
         fields = parse_qs(query, keep_blank_values=True)
-        resource = _single(fields.get("data.id") or fields.get("id"), "the id in the query")
+        resource = _single(fields.get("data.id") or fields.get("id") or [], "the id in the query")
         request_id = _single([header(headers, "X-Request-Id") or ""], "X-Request-Id")
-        text, signed = schemes.manifest_text(manifest, resource, request_id, timestamps[0])
-        expected = [masked(digest(secret, text.encode(), "sha256")) for secret in self._secrets]
-        _check(expected, [value for name, _, value in entries if name == "v1"], bytes.fromhex)
-        topic, _, event, seller = _about(body)
+        text, signed = schemes.manifest_text(self._manifest, resource, request_id, timestamp)
+        expected = [masked(digest(key, text.encode(), "sha256").hex()) for key in self._keys]
+        _check(expected, [value.lower() for name, _, value in entries if name == "v1"])
+        topic, _, seller = _about(body)
         if topics := fields.get("topic") or fields.get("type"):
             topic = _text(topics[0])
-        return Notification(topic=topic, id=resource or None, event=event, seller=seller, body=body, signed=signed)
+        return Notification(topic=topic, id=resource or None, event=None, seller=seller, body=body, signed=signed)
 
     def _check_age(self, timestamp: str) -> None:
         if not _TIMESTAMP.fullmatch(timestamp):
             raise InvalidSignature("malformed", "the timestamp of the signature is not a whole number")
-        seconds = float(timestamp)
-        if seconds >= _MILLISECONDS and self._manifest is not None:
-            seconds /= 1000
-        difference = time.time() - seconds
-        if abs(difference) > self._tolerance:
-            words = f"the signature is {abs(difference):.0f} s {'old' if difference > 0 else 'ahead'}"
-            raise InvalidSignature("stale", f"{words}; is this machine's clock right?")
+        is_in_milliseconds = self._manifest and len(timestamp) > _MOST_DIGITS
+        age = time.time() - float(timestamp) / (1000 if is_in_milliseconds else 1)
+        if abs(age) > self._tolerance:
+            raise InvalidSignature("stale", f"the signature is {age:.0f} s old; is this machine's clock right?")
 
 
 def _field(headers: Mapping[str, str], name: str) -> str:
@@ -188,57 +176,45 @@ def _field(headers: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _check(expected: Sequence[bytes], signatures: Sequence[str], decode: Callable[[str], bytes]) -> None:
+def _check(expected: Sequence[str], signatures: Sequence[str]) -> None:
     """Check that one of *signatures* is *expected*, in a time that does not depend on either.
 
     Raises:
-        InvalidSignature: None is, or one of them cannot be read.
+        InvalidSignature: None is.
     """
-    if not signatures:
-        raise InvalidSignature("malformed", "the request has no signature of version v1")
-    try:
-        decoded = [decode(signature) for signature in signatures]
-    except ValueError:
-        raise InvalidSignature("malformed", "the signature is neither base64 nor hexadecimal") from None
-    if not any(compare_digest(right, signature) for right in expected for signature in decoded):
+    if not any(compare_digest(right, signature) for right in expected for signature in signatures):
         words = "no secret gives this signature; was the body changed, or the secret rotated?"
         raise InvalidSignature("mismatch", words)
 
 
-def _single(values: list[str] | None, place: str) -> str:
+def _single(values: list[str], place: str) -> str:
     """Return the single value of *values*, or an empty text.
 
     Raises:
         InvalidSignature: There are several values, or the value could move into another part of the manifest.
     """
-    if not values or values == [""]:
+    if values in ([], [""]):
         return ""
     if len(values) > 1 or not _PART.fullmatch(values[0]):
         raise InvalidSignature("malformed", f"{place} must be one value of letters, digits, '.', '_' and '-'")
     return values[0]
 
 
-def _about(body: bytes) -> tuple[str | None, str | None, str | None, str | None]:
-    """Return topic, resource id, event id and seller of a body: Standard Webhooks, CloudEvents, or a bare hint."""
+def _about(body: bytes) -> tuple[str | None, str | None, str | None]:
+    """Return topic, resource id and seller of a body: Standard Webhooks, CloudEvents, or a bare hint."""
     try:
         message = _decode(body)
     except (ValueError, RecursionError):
         message = {}
     data = message.get("data")
     data = data if isinstance(data, dict) else {}
-    resource, event = data.get("id"), message.get("id")
-    if "specversion" in message:
-        resource = message.get("subject")
-    elif resource is None:
-        resource, event = event, None
+    resource = message.get("subject") if "specversion" in message else data.get("id", message.get("id"))
     topic = _text(message.get("topic")) or _text(message.get("type"))
     seller = message.get("user_id", data.get("user_id"))
     # The topic is the first part of a type such as `orders.processed`.
-    return topic and topic.partition(".")[0], _text(resource), _text(event), _text(seller)
+    return topic and topic.partition(".")[0], _text(resource), _text(seller)
 
 
 def _text(value: object) -> str | None:
-    if isinstance(value, bool):
-        return None
-    # Not every member is signed: a line break could forge a line of a log.
-    return str(value) if isinstance(value, int) or (isinstance(value, str) and value and value.isprintable()) else None
+    # Not every member is signed: a line break could forge a line of a log. A boolean is no id.
+    return str(value) if type(value) is int or (isinstance(value, str) and value and value.isprintable()) else None

@@ -265,17 +265,17 @@ async def test_a_manifest_is_signed(shop, options, signed):
 
 
 async def test_a_template_of_your_own_has_json_and_query(shop):
-    """Placeholders stand anywhere in a text; numbers and names of members stay as they are."""
+    """Placeholders stand anywhere in a text, also in the name of a member; numbers stay as they are."""
     body = {"n": 1, "list": [{"{id}": "{topic}/{action}"}], "who": "{user_id} {application_id}", "when": "{at}"}
     shop.webhook(
         signer="none", template=Template(body=body, query={"source": "news"}), url=f"{shop.receiver.url}?shop=7"
     )
-    await shop.create()
+    order = await shop.create()
 
     [received] = shop.receiver.requests
     when = shop.sandbox.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
     who = f"{shop.sandbox.tenant.user_id} {shop.sandbox.client_id}"
-    assert {"n": 1, "list": [{"{id}": "orders/created"}], "who": who, "when": when} == received.json
+    assert {"n": 1, "list": [{order.id: "orders/created"}], "who": who, "when": when} == received.json
     assert {"shop": "7", "source": "news"} == dict(received.query)
 
 
@@ -305,7 +305,6 @@ UNUSABLE = [
     ({"signer": {"header": "x-signature", "manifest": "{body}"}}, "$.signer.manifest"),
     ({"template": {"content_type": "text/plain\r\nX-Evil: 1"}}, "$.template.content_type"),
     ({"template": {"body": ["{secret}"]}}, "$.template.body"),
-    ({"template": {"body": {"a": "b\r\n"}}}, "$.template.body"),
     ({"template": {"query": {"a": "{nothing}"}}}, "$.template.query"),
 ]
 
@@ -423,9 +422,8 @@ async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
         (await plain("POST", f"/_sandbox/deliveries/{name}/redeliver")).status for name in (delivery["id"], "unknown")
     ]
     await shop.settled()
-    path = f"/_sandbox/tenants/{shop.sandbox.tenant.user_id}/webhooks"
-    listed = (await plain("GET", path)).json
-    removed = [(await plain("DELETE", f"{path}/{registered.id}")).status for _ in range(2)]
+    listed = (await plain("GET", "/_sandbox/webhooks")).json
+    removed = [(await plain("DELETE", f"/_sandbox/webhooks/{registered.id}")).status for _ in range(2)]
     await shop.create()
 
     assert [200, 404] == statuses

@@ -63,7 +63,7 @@ async def test_a_word_goes_before_a_placeholder(start, plain_to, stubs, order):
         ('path = "/a/{x}"\n[[stubs]]\npath = "/a/{y}"', "line 3: stubs[1]: GET /a/{y} is taken by GET /a/{x}"),
         (
             'path = "/a/{id}"\nbody = { x = ["{di}"] }',
-            "line 3: stubs[0].body: has {di}, which is not a placeholder of the",
+            "line 3: stubs[0].body: has {di}, but the placeholders are: id",
         ),
         ('path = "a"', "line 2: stubs[0].path: must have a / before each word"),
         ('path = "/a"\nstatus = 204\nbody = "x"', "line 4: stubs[0].body: cannot go with the status 204"),

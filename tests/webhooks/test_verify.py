@@ -109,7 +109,7 @@ def test_a_timestamp_may_differ_by_the_tolerance(away: timedelta) -> None:
         ({"webhook-timestamp": "1_777_896_000"}, "malformed"),
         ({"webhook-timestamp": "1777896000000"}, "stale"),
         ({"webhook-id": "msg_1\r\nX-Other: 1"}, "malformed"),
-        ({"webhook-signature": "v1,***"}, "malformed"),
+        ({"webhook-signature": "v1,***"}, "mismatch"),
         ({"webhook-signature": "v1,"}, "mismatch"),
         ({"webhook-id": "msg_2"}, "mismatch"),
         ({"webhook-timestamp": "1777896001"}, "mismatch"),
@@ -147,7 +147,7 @@ def test_settings_are_checked() -> None:
         Webhook.manifest("s", header="X Signature", manifest=MANIFEST)
     with pytest.raises(RequestInvalid, match="secrets"):
         Webhook.manifest("", header="X-Signature", manifest=MANIFEST)
-    for text in ("id:{id};", "ts:{ts};user:{user};"):
+    for text in ("id:{id};", "ts:{ts};user:{user};", "{foo;{id};bar};ts:{ts};"):
         with pytest.raises(RequestInvalid, match="manifest"):
             Webhook.manifest("s", header="X-Signature", manifest=text)
 
@@ -174,11 +174,10 @@ def test_a_manifest_signs_what_it_names(declared: str, query: str, text: str, si
     ("fields", "query", "reason"),
     [
         ({}, "id=ORD1", "missing"),
-        ({"X-Signature": "ts=1777896000"}, "id=ORD1", "malformed"),
+        ({"X-Signature": "ts=1777896000"}, "id=ORD1", "mismatch"),
         ({"X-Signature": "v1=ab"}, "id=ORD1", "malformed"),
         ({"X-Signature": "ts=1777896000,ts=1777896000,v1=ab"}, "id=ORD1", "malformed"),
-        ({"X-Signature": "ts=1777896000,v1=xyz"}, "id=ORD1", "malformed"),
-        ({"X-Signature": "ts=1777896000,v1=ab"}, "id=ORD1", "mismatch"),
+        ({"X-Signature": "ts=1777896000,v1=xyz"}, "id=ORD1", "mismatch"),
         ({"X-Signature": "ts=1777896000,v1=ab"}, "id=ORD1&id=ORD2", "malformed"),
         ({"X-Signature": "ts=1777896000,v1=ab"}, urlencode({"id": "ORD1;request-id:req-9"}), "malformed"),
         ({"X-Signature": "ts=1777896000,v1=ab", "X-Request-Id": "a;ts:1"}, "id=ORD1", "malformed"),
@@ -211,7 +210,7 @@ def test_no_secret_shows(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_no_rejected_secret_shows() -> None:
     """No variable of this package has it, nor the signature that was expected."""
-    short, expected = SECRET[:20], hmac.digest(b"k" * 32, b"msg_1.1777896000." + BODY[:-1], "sha256")
+    short, expected = SECRET[:20], standard(BODY[:-1])["webhook-signature"]
     calls = (
         lambda: Webhook.standard(SECRET, short),
         lambda: Webhook.standard(SECRET, tolerance=0),
@@ -225,12 +224,5 @@ def test_no_rejected_secret_shows() -> None:
         frames = traceback.walk_tb(caught.tb.tb_next.tb_next)  # Without those of this test.
         traceback_text = "".join(traceback.StackSummary.extract(frames, capture_locals=True).format())
         assert " = " in traceback_text
-        for text in (SECRET[6:], short[6:], repr(expected)[2:14]):
+        for text in (SECRET[6:], short[6:], expected[3:]):
             assert text not in traceback_text
-
-
-def test_what_is_left_of_a_manifest_is_no_placeholder() -> None:
-    """A notification without an id leaves out the part that needs it, and the rest is signed as it stands."""
-    webhook = Webhook.manifest("secret", header="x-signature", manifest="{foo;{id};bar};ts:{ts};")
-    with pytest.raises(InvalidSignature, match="no secret"):
-        webhook.verify({"x-signature": f"ts={int(NOW.timestamp())},v1=00"}, b"{}")
