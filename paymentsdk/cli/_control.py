@@ -309,17 +309,16 @@ def _listen(running: Running, options: Namespace) -> Output:
     with running.events() as lines:
         webhook = running.ask(Webhook, "POST", path, registration)
         try:
-            print_output(Output(webhook, [f"secret: {webhook.secret}"]), as_json="json" in options)
-            for kind, line in pairwise(lines):
-                if kind == b"event: deliveries\n":
-                    delivery = msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
-                    if delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
-                        print_output(Output(delivery, [_delivery_line(delivery)]), as_json="json" in options)
-        except (KeyboardInterrupt, HTTPException):
-            pass
+            with suppress(KeyboardInterrupt, HTTPException):
+                print_output(Output(webhook, [f"secret: {webhook.secret}"]), as_json="json" in options)
+                for kind, line in pairwise(lines):
+                    if kind == b"event: deliveries\n":
+                        delivery = msgspec.convert(msgspec.json.decode(line[6:])["document"], Delivery)
+                        if delivery.webhook == webhook.id and (delivery.attempts or not delivery.due):
+                            print_output(Output(delivery, [_delivery_line(delivery)]), as_json="json" in options)
         finally:
             with suppress(OSError):  # The sandbox may have stopped.
-                running.ask(Webhook, "DELETE", f"{path}/{webhook.id}")
+                running.ask(Webhook, "DELETE", f"webhooks/{webhook.id}")
     return Output(webhook, ["the webhook is removed"])
 
 

@@ -98,7 +98,7 @@ def _add_listing(table: Table[Any]) -> None:
 
 
 _LISTS = (_records.ORDERS, _records.MERCHANT_ORDERS, _records.PLANS, _records.SUBSCRIPTIONS, _records.INVOICES)
-for _table in (*_LISTS, DELIVERIES):
+for _table in (*_LISTS, WEBHOOKS, DELIVERIES):
     _add_listing(_table)
 
 
@@ -332,18 +332,12 @@ def add_webhook(platform: Platform, user_id: str, body: WebhookRequest) -> Webho
     return platform.webhooks.add(body, tenant_of(platform, user_id))
 
 
-@command("GET", "tenants/{id}/webhooks")
-def webhooks(platform: Platform, user_id: str) -> tuple[Webhook, ...]:
-    """List the webhooks of a seller, with their secrets."""
-    return platform.webhooks.list(tenant_of(platform, user_id))
-
-
-@command("DELETE", "tenants/{id}/webhooks/{webhook}")
-def remove_webhook(platform: Platform, user_id: str, webhook_id: str) -> Webhook:
+@command("DELETE", "webhooks/{id}")
+def remove_webhook(platform: Platform, webhook_id: str) -> Webhook:
     """Remove a webhook."""
-    webhook = platform.context(tenant_of(platform, user_id)).get(WEBHOOKS, webhook_id)
+    webhook = platform.store.get(WEBHOOKS, webhook_id)
     if webhook is None:
-        raise Rejected(404, "not_found", "the seller has no such webhook")
+        raise Rejected(404, "not_found", "there is no such webhook")
     platform.webhooks.remove(webhook)
     return webhook
 

@@ -95,7 +95,6 @@ async def send_all(http: Http) -> None:
     user = {"id": first["user_id"]}
     await control("POST", "tenants/{id}/authorize", **user)
     webhook = await control("POST", "tenants/{id}/webhooks", {"url": "http://127.0.0.1:9/"}, **user)
-    await control("GET", "tenants/{id}/webhooks", **user)
     order = await http("POST", "/v1/orders", ORDER)
     await control("POST", "scan", {"code": order["id"]})
     await control("POST", "orders/{id}/pay", id=order["id"])
@@ -111,14 +110,23 @@ async def send_all(http: Http) -> None:
     await control("POST", "clock/resume")
     await control("GET", "tenants/{id}/clock", **user)
     await control("POST", "tenants/{id}/clock/advance", {"duration": "PT1M"}, **user)
-    for name in ("preferences", "orders", "merchant_orders", "plans", "subscriptions", "invoices", "ledger"):
+    for name in (
+        "preferences",
+        "orders",
+        "merchant_orders",
+        "plans",
+        "subscriptions",
+        "invoices",
+        "webhooks",
+        "ledger",
+    ):
         await control("GET", name)
     invoice = http.responses["GET", "invoices"][-1]["invoice"]
     await control("POST", "invoices/{id}/payment", {"status": "refunded"}, id=invoice["id"])
     await control("POST", "subscriptions/{id}/cancel", id=subscription["id"])
     delivery, *_ = await control("GET", "deliveries")
     await control("POST", "deliveries/{id}/redeliver", id=delivery["id"])
-    await control("DELETE", "tenants/{id}/webhooks/{webhook}", webhook=webhook["id"], **user)
+    await control("DELETE", "webhooks/{id}", id=webhook["id"])
     fault = await control("POST", "faults", {"effect": "reset", "tenant": seller["user_id"]})
     await control("DELETE", "faults/{id}", id=fault["id"])
     await control("DELETE", "faults")
