@@ -17,7 +17,7 @@ from paymentsdk._auth.refresh import drain
 from paymentsdk._auth.schemes import credentials_of
 from paymentsdk._auth.token_store import TokenPair
 from paymentsdk._call.deadline import RefreshTimeout
-from paymentsdk._call.engine import Engine, Recorder, engine_of
+from paymentsdk._call.engine import Engine, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
 from paymentsdk._call.runtime import Runtime
@@ -335,12 +335,14 @@ class PaymentsClient:
         owner = cast("Caller", getattr(method, "__self__", None))
         if not hasattr(owner, "_engine"):
             raise RequestInvalid("method", "must be of a client, a resource or a search; nothing was called")
-        recorder = Recorder(engine_of(owner), [])
+        engine, results = engine_of(owner), list["Result[T]"]()
+        recorder = engine.copy(engine.settings)
+        recorder.results = results
         function = cast("Callable[..., Awaitable[T]]", getattr(method, "__func__"))  # noqa: B009 - type checkers
         value = await function(owner._copy(recorder), *args, **kwargs)  # noqa: SLF001 - what a `Caller` is
-        if not recorder.results:
+        if not results:
             raise RequestInvalid("method", "made no call, so it has no result")
-        return structs.replace(cast("Result[T]", recorder.results[-1]), value=value)
+        return structs.replace(results[-1], value=value)
 
     @property
     def journal(self) -> Journal | None:
@@ -609,7 +611,8 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
     runtime.asking.add(id(settings.auth))
     try:
         # The access token is checked when it is used: even with a bad access token, the refresh token must be kept.
-        pair = (await OAuth(engine.copy(terms)).refresh(refresh_token)).pair(runtime.clock.now())
+        exchanging = Engine(runtime, terms, origin=engine.origin or settings)
+        pair = (await OAuth(exchanging).refresh(refresh_token)).pair(runtime.clock.now())
     finally:
         runtime.asking.discard(id(settings.auth))
     if settings.observers:

@@ -1,7 +1,7 @@
 """The whole life of a call, in order. Read `Call.run` first: every method below is a step of it.
 
+    engine.py               do all of this and the first attempt inline, if nothing prevents it; or else:
     intent.py               check what the caller passes, choose the key, encode the body
-    plan.py                 or do all of this and the first attempt inline, if nothing prevents it
     for each attempt:
         credential.py       take the token, or wait for one (`_auth/refresh.py`)
         flow.py             wait for a permit, if the seller is at a limit
@@ -200,8 +200,10 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         try:
             if self.history.first_sent is not None or self.gate is not None or self.state.closed:
                 await self._ensure_may_send()
-            self.count_attempt(permit.waited)
-            self.sent_at = self.state.clock.now()
+            self.attempts += 1
+            self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
+            # Not after a failure: the machine may be suspended while it waits for the response.
+            self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
             left = self.deadline.when - self.sending
             added = events.added_headers(self) if self.settings.observers else None
             within = connect_timeout(self.settings.timeout, min(left, self.send_within))

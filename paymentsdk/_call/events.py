@@ -89,13 +89,6 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     queued_before: float = 0.0
     """Seconds that the current attempt, and the attempts before it, have waited for a permit."""
 
-    def count_attempt(self, waited: float) -> None:
-        """Record that an attempt begins, and how long it has *waited* for its permit."""
-        self.attempts += 1
-        self.queued_before, self.queued = self.queued_before + self.queued, waited
-        # Not after a failure: the machine may be suspended while it waits for the response.
-        self.sending = self.state.clock.monotonic()
-
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
     """Return the fields that all events of *call* have."""

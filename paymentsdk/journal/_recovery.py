@@ -23,7 +23,7 @@ from paymentsdk.errors import InProgress, PaymentsError, RequestInvalid, describ
 from paymentsdk.journal import _record as states
 from paymentsdk.journal._journal import RecordsOpen, RecoverySummary
 from paymentsdk.journal._record import NO_LIMIT, OPEN, TOLERANCE, Record, RecordState, Resolution
-from paymentsdk.journal._run import LEASE, JournaledCall, notify_resolved
+from paymentsdk.journal._run import LEASE, JournaledCall, no_seller, notify_resolved
 
 if TYPE_CHECKING:
     from paymentsdk._call.engine import Engine
@@ -123,7 +123,8 @@ class Recovery(HiddenRepr, Struct, eq=False):
                 async with turns:
                     engine = self.engine_of(account)
                     engine.runtime.ensure_open()
-                    seller = await engine.seller()
+                    if (seller := await engine.seller()) is None:
+                        raise no_seller()
                     await engine.learn_time()
                 self.engines[seller] = self.own_engines[account, seller] = engine
             except PaymentsError as error:

@@ -81,7 +81,9 @@ async def run(
         # The caller would get `Deferred`, but recovery could never send the record.
         raise RequestInvalid("defer", "needs a journal with a seal: the body holds credentials, and would not be kept")
     clock = journaling.platform_clock
-    seller, started = await engine.seller(), clock.moment()
+    if (seller := await engine.seller()) is None:
+        raise no_seller()
+    started = clock.moment()
     platform_time = clock.at(started)
     begun = started[1] if platform_time is None else platform_time
     new = Record(
@@ -116,6 +118,12 @@ async def run(
         return kept_result(outcome, intent, partial(engine.call_for, intent), clock.moment()[0] - started[0])
     finally:
         del outcome  # Breaks a reference cycle: its error holds this frame by the traceback (CONTRIBUTING: cycles).
+
+
+def no_seller() -> RequestInvalid:
+    """Return the error of a client whose seller is not known: the records of each seller are kept apart."""
+    reason = "does not end with the seller's user id, which `once` needs; with a signer, use client.account(name)"
+    return RequestInvalid("access_token", reason)
 
 
 def _checked(name: str | None, intent: Intent[B, R], settings: Settings) -> tuple[str, float]:

@@ -268,7 +268,7 @@ async def asked_of(client: "PaymentsClient", accounts: Sequence[str]) -> tuple[s
     """Return the address of the platform, and the seller of a client without named accounts, else `None`."""
     name = accounts[0]
     engine = engine_of(client.account(name) if name else client)
-    base_url, seller = engine.settings.base_url, engine.settings.account or await engine.user_id()
+    base_url, seller = engine.settings.base_url, engine.settings.account or await engine.seller()
     return base_url, None if name else seller
 
 
