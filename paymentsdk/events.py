@@ -35,7 +35,6 @@ __all__ = [
     "Event",
     "Observer",
     "ReauthorizationDue",
-    "Throttled",
     "TokenRefreshed",
 ]
 
@@ -145,17 +144,6 @@ class CallEnded(CallEvent, frozen=True, kw_only=True):
     """Seconds that all attempts together waited for their turn."""
     retry_budget: float
     """The share of the account's retry budget that remains for this kind of operation, from 0.0 to 1.0."""
-
-
-class Throttled(CallEvent, frozen=True, kw_only=True):
-    """An attempt had to wait for its turn: the platform limits the seller, or the client itself (`FlowControl`)."""
-
-    number: int
-    """The number of the attempt, 1 for the first."""
-    waited: float
-    """Seconds that the attempt waited for its turn."""
-    admitted: bool
-    """Whether the attempt may be sent now; if not, the call ends."""
 
 
 class ReauthorizationDue(CallEvent, frozen=True, kw_only=True):

@@ -150,8 +150,6 @@ class OpenTelemetryObserver:
                 for state in OPEN:
                     self._open.set(event.count.get(state, 0), {"paymentsdk.record.state": state.value})
                 self._oldest.set(event.oldest or 0.0)
-            case _:
-                pass  # `Throttled`: `AttemptStarted` has the wait, and `CallEnded` the end of the call.
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             if self.history.first_sent is not None or self.gate is not None or self.state.closed:
                 await self._ensure_may_send()
             self.attempts += 1
-            self.queued_before, self.queued = self.queued_before + self.queued, permit.waited
+            self.waited = permit.waited
             # Not after a failure: the machine may be suspended while it waits for the response.
             self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
             left = self.deadline.when - self.sending
@@ -219,15 +219,13 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
         """Wait until the seller's limits allow one request. The attempt's time limit begins after that."""
-        state, deadline, admitted = self.state, self.deadline, False
+        state, deadline = self.state, self.deadline
         state.deadlines.reset(deadline, deadline.total)
         since = state.clock.monotonic()
         try:
             permit = await flow.admit(self.seller_key, self.settings.priority, deadline)
-            admitted = True
         finally:
-            waited = state.clock.monotonic() - since
-            events.throttled(self, waited, admitted=admitted)
+            self.queued += state.clock.monotonic() - since
         state.deadlines.restart(deadline)
         return permit
 

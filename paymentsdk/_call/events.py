@@ -28,7 +28,6 @@ from paymentsdk.events import (
     Event,
     Observer,
     ReauthorizationDue,
-    Throttled,
 )
 from paymentsdk.transports.base import Response, header
 
@@ -85,9 +84,10 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     """The number of the call if it is observed, unique in the process; otherwise 0."""
     attempts: int = 0
     """How many requests were sent or tried."""
+    waited: float = 0.0
+    """Seconds that the current attempt has waited for its permit."""
     queued: float = 0.0
-    queued_before: float = 0.0
-    """Seconds that the current attempt, and the attempts before it, have waited for a permit."""
+    """Seconds that the call has waited for permits."""
 
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _notify_end(call: ObservedCall[Any, Any], error: BaseException | None, statu
         status=(error.status or None) if isinstance(error, APIError) else status,
         attempts=call.attempts,
         elapsed=call.state.clock.monotonic() - call.started,
-        queued=call.queued_before + call.queued,
+        queued=call.queued,
         retry_budget=call.state.budgets.left(call.seller_key, call.operation.retry),
     )
     notify(ended, call.settings.observers)
@@ -166,7 +166,7 @@ def _attempt_ended(
         kind=None if failure is None else failure.kind,
         failure=reason,
         elapsed=call.state.clock.monotonic() - since,
-        queued=call.queued if number else 0.0,
+        queued=call.waited if number else 0.0,
         reused=getattr(response, "reused", None),
         request_id=None if response is None else header(response.headers, "X-Request-Id"),
     )
@@ -176,7 +176,7 @@ def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
     """Tell the observers that a request is about to be sent, and return the headers that they add."""
     headers: dict[str, str] = {}
     started = AttemptStarted(
-        **_facts(call), url=_address(call), number=call.attempts, queued=call.queued, headers=headers
+        **_facts(call), url=_address(call), number=call.attempts, queued=call.waited, headers=headers
     )
     notify(started, call.settings.observers)
     added: dict[str, str] = {}
@@ -187,15 +187,6 @@ def added_headers(call: ObservedCall[Any, Any]) -> dict[str, str]:
             reason = f"a header of an observer was left out: {error}"
             logger.error("%s: %s", call.operation.name, reason)  # noqa: TRY400 - no traceback: the error says it all
     return added
-
-
-def throttled(call: ObservedCall[Any, Any], waited: float, *, admitted: bool) -> None:
-    """Tell the observers that *call* has waited for its turn, and count the wait if no attempt follows."""
-    if not admitted:
-        call.queued_before += waited
-    if call.settings.observers:
-        event = Throttled(**_facts(call), number=call.attempts + 1, waited=waited, admitted=admitted)
-        notify(event, call.settings.observers)
 
 
 def notify_if_token_revoked(call: ObservedCall[Any, Any]) -> None:
