@@ -102,9 +102,8 @@ class Flow:
         self._in_flight = 0
         self.limiters: dict[Hashable, Limiter] = {}
         """The limiters of sellers whose requests have a limit."""
-        #: The sellers that wait only for free capacity, in turn. Below: those with only batch calls.
+        #: The sellers that wait only for free capacity, in turn.
         self._turns: OrderedDict[Limiter, None] = OrderedDict()
-        self._batch_turns: OrderedDict[Limiter, None] = OrderedDict()
         #: Lets one call after the other ask for a slot of the share.
         self._asking: Flow | None = None
         if control.share is not None:
@@ -168,8 +167,7 @@ class Flow:
             limiter.limited(permit.sent_at, now, retry_after)
         elif service is not None:
             limiter.responded(permit.sent_at, now, service)
-        if limiter.interactive or limiter.batch or self._turns or self._batch_turns or not self._control.adaptive:
-            self._dispatch(limiter, now)
+        self._dispatch(limiter, now)
 
     def close(self) -> None:
         """Turn away all waiting calls, now and later."""
@@ -242,9 +240,7 @@ class Flow:
         finally:
             expiry.cancel()
             queue.pop(waiter, None)
-            if limiter.interactive or limiter.batch:
-                self._queue(limiter)  # If only batch calls are left, their turn is in the other queue.
-            else:
+            if not (limiter.interactive or limiter.batch):
                 self._stop(limiter)
         return permit
 
@@ -283,22 +279,18 @@ class Flow:
 
     def _dispatch(self, limiter: Limiter, now: float) -> None:
         """Wake the calls that a change at *limiter* has made ready, of this seller or of others."""
-        if not limiter.is_idle:
-            self._queue(limiter)
-        elif limiter.meter is None and limiter.gate is None:
-            self.limiters.pop(limiter.seller, None)  # Nothing is known of the seller any more.
-        for turns in (self._turns, self._batch_turns):
-            while turns and self._in_flight < self._capacity:
-                self._serve(turns.popitem(last=False)[0], now)
-
-    def _queue(self, limiter: Limiter) -> None:
-        """Put *limiter* at the end of the queue of turns, unless it has a turn or no call waits."""
-        if limiter.interactive:
-            self._batch_turns.pop(limiter, None)
+        if limiter.interactive or limiter.batch:
             self._turns.setdefault(limiter)
-        elif limiter.batch:
-            self._turns.pop(limiter, None)
-            self._batch_turns.setdefault(limiter)
+        elif limiter.is_idle and limiter.meter is None and limiter.gate is None:
+            self.limiters.pop(limiter.seller, None)  # Nothing is known of the seller any more.
+        while self._turns and self._in_flight < self._capacity:
+            self._serve(self._next_turn(), now)
+
+    def _next_turn(self) -> Limiter:
+        """Take the seller whose turn it is: sellers with only batch calls come last."""
+        limiter = next((entry for entry in self._turns if entry.interactive), None) or next(iter(self._turns))
+        del self._turns[limiter]
+        return limiter
 
     def _serve(self, limiter: Limiter, now: float) -> None:
         """Wake one waiting call of *limiter*, if its rate allows it; the caller has checked the capacity."""
@@ -315,7 +307,8 @@ class Flow:
         if not waiter.done():  # Otherwise it was cancelled, and is about to leave the queue.
             self._in_flight += 1
             waiter.set_result(limiter.grant(now, since))
-        self._queue(limiter)
+        if limiter.interactive or limiter.batch:
+            self._turns[limiter] = None
 
     async def _wake(self, limiter: Limiter, seconds: float) -> None:
         """Wake the next call after *seconds* of the clock: a clock that does not sleep then delays no call."""

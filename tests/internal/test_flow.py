@@ -193,10 +193,7 @@ async def test_all_sellers_together_have_no_more_in_flight_than_allowed(clock, w
     assert ["big-0", "small-0-0", "small-1-0", "small-2-0", "big-1"] == waiters.names[2:]
 
 
-@pytest.mark.control(
-    "paymentsdk._call.flow.Flow._queue",
-    lambda self, limiter: (self._turns if limiter.interactive else self._batch_turns).setdefault(limiter),
-)
+@pytest.mark.control("paymentsdk._call.flow.Flow._next_turn", lambda self: self._turns.popitem(last=False)[0])
 async def test_a_call_that_gives_up_takes_its_precedence_along(clock, waiters):
     """Where only batch calls of a seller are left, they go after the interactive calls of all others."""
     waiters.flow = flow = Flow(FlowControl(adaptive=True, max_in_flight=1, max_wait=2.0), clock)
