@@ -36,14 +36,8 @@ def user_id(token: str | None) -> str | None:
     return match and match[1]
 
 
-def _is_of_another_seller(token: str, before: str) -> bool:
-    """Return whether the two tokens certainly belong to different sellers."""
-    sellers = {certain_user_id(token), certain_user_id(before)}
-    return len(sellers) > 1 and None not in sellers
-
-
-def _check_seller(token: str | None, first: str | None) -> str | None:
-    """Return the first token that names the seller: *first*, or *token* if there was none.
+def _of_one_seller(token: str | None, seller: str | None) -> str | None:
+    """Return *seller*, the user id in an earlier token, or else the user id in *token*.
 
     A call must not change its seller: the same key would create a second order, and the next page would have another
     seller's rows.
@@ -51,19 +45,16 @@ def _check_seller(token: str | None, first: str | None) -> str | None:
     Raises:
         RequestInvalid: *token* belongs to another seller: another pair was put into the store.
     """
-    if token is None or token is first:
-        return first
-    if first is None:
-        return None if certain_user_id(token) is None else token
-    if _is_of_another_seller(token, first):
+    found = None if token is None else certain_user_id(token)
+    if None not in (found, seller) and found != seller:
         raise RequestInvalid("access_token", "belongs to another seller than the token before")
-    return first
+    return seller or found
 
 
 class Bearer:
     """Takes tokens from their source, and checks once for each token that a header can hold it."""
 
-    __slots__ = ("_auth", "_checked", "_first", "_one_seller", "user_id")
+    __slots__ = ("_auth", "_checked", "_one_seller", "_seller", "user_id")
 
     def __init__(self, auth: Auth, *, one_seller: bool = False) -> None:
         self._auth = auth
@@ -71,8 +62,8 @@ class Bearer:
         #: The platform's user id in the last token; `None` if it has none.
         self.user_id: str | None = None
         self._one_seller = one_seller
-        #: With `one_seller`, the first token that names the seller.
-        self._first: str | None = None
+        #: With `one_seller`, the user id in the first token that has one.
+        self._seller: str | None = None
 
     def of_one_seller(self) -> Bearer:
         """Return a bearer with the same source that accepts only tokens of the first seller that a token names."""
@@ -102,7 +93,7 @@ class Bearer:
         if token is not self._checked:
             check_token(token)
         if self._one_seller:
-            self._first = _check_seller(token, self._first)
+            self._seller = _of_one_seller(token, self._seller)
         self._checked, self.user_id = token, user_id(token)
         return token
 
@@ -119,8 +110,8 @@ class Credential(HiddenRepr, Struct, eq=False):
     token: str | None = None
     """The bearer token of the attempt. While the call waits for another token, it is still the old one. No variable of
     a function that waits holds it, as tracebacks can show variables."""
-    first: str | None = None
-    """The first earlier token that names the seller: no attempt is made for another seller."""
+    seller: str | None = None
+    """The user id in the earlier tokens: no attempt is made for another seller."""
     signature: tuple[str, ...] = ()
     """The values of the header fields that sign the attempt."""
     refreshed: bool = False
@@ -143,9 +134,9 @@ class Credential(HiddenRepr, Struct, eq=False):
     def _take(self, token: str | None) -> None:
         """Use *token* from now on, if it belongs to the same seller."""
         if self.token is not None:
-            self.first = _check_seller(self.token, self.first)
-        if self.first is not None:
-            _check_seller(token, self.first)
+            self.seller = _of_one_seller(self.token, self.seller)
+        if self.seller is not None:
+            _of_one_seller(token, self.seller)
         self.token = token
 
     @property

@@ -73,7 +73,7 @@ async def test_a_source_that_fails_does_not_hide_a_doubt(play) -> None:
 OTHER = "APP_USR-9001-112305-fedcba9876543210-78"
 
 
-@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential.certain_user_id", lambda token: None)
 @pytest.mark.parametrize("due", [False, True], ids=["at hand", "waited for"])
 async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bool) -> None:
     """Under another's token the same key is a second order: somebody has replaced the pair in the store meanwhile."""
@@ -89,7 +89,7 @@ async def test_a_retry_goes_out_as_the_seller_of_the_first_attempt(play, due: bo
     assert "another seller" in played.error.reason
 
 
-@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential.certain_user_id", lambda token: None)
 async def test_a_refresh_with_the_token_of_another_seller_is_rejected(play) -> None:
     """The rejection stands: nothing was done, and nothing is done as somebody else."""
 

@@ -152,7 +152,7 @@ class SellersPlatform:
         return client.invoices.search(prefetch=prefetch)
 
 
-@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential.certain_user_id", lambda token: None)
 @AHEAD
 @pytest.mark.parametrize(("tokens", "end"), [([ANN], BOB), ([ANN, "opaque"], None), (["opaque", ANN, "opaque"], BOB)])
 async def test_a_walk_goes_on_as_the_seller_of_the_pages_before(

@@ -330,7 +330,7 @@ class Overwritten:
         """There is no other."""
 
 
-@pytest.mark.control("paymentsdk._call.credential._is_of_another_seller", lambda token, before: False)
+@pytest.mark.control("paymentsdk._call.credential.certain_user_id", lambda token: None)
 async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path) -> None:
     """Somebody has put another token into the store meanwhile: the rows of its seller are nobody's in this run."""
     client = selling(**{"shop-1": Overwritten(calls=10)})
