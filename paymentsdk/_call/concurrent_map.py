@@ -1,11 +1,10 @@
 """`client.map`: one call for each item, with a limit on the calls in flight."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Generic, TypeVar, cast
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from paymentsdk.errors import PaymentsError
 
@@ -23,7 +22,7 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
     """The item, as it was passed."""
     error: PaymentsError | None = None
     """The error of the call. `None` if it succeeded."""
-    _value: R | UnsetType = UNSET
+    _value: R | None = None
 
     @property
     def value(self) -> R:
@@ -52,7 +51,8 @@ async def outcomes(
     next_calls: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
 
     async def begin_calls() -> None:
-        async with aclosing(_items_of(items)) as source:
+        source = aiter(items) if isinstance(items, AsyncIterable) else _each_of(items)
+        try:
             await free.acquire()
             async for item in source:
                 call = asyncio.ensure_future(_call(function, item))
@@ -62,6 +62,9 @@ async def outcomes(
                 else:
                     call.add_done_callback(next_calls.put_nowait)
                 await free.acquire()
+        finally:
+            if isinstance(source, AsyncGenerator):
+                await source.aclose()
 
     reader = asyncio.ensure_future(begin_calls())
     reader.add_done_callback(lambda _: next_calls.put_nowait(None))
@@ -81,19 +84,9 @@ async def outcomes(
     reader.result()
 
 
-async def _items_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T, None]:
-    """Yield *items*, and close the source in the end if it is an async generator."""
-    if not isinstance(items, AsyncIterable):
-        for item in items:
-            yield item
-        return
-    source = aiter(items)
-    try:
-        async for item in source:
-            yield item
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
+async def _each_of(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
 
 
 async def _call(function: Callable[[T], Awaitable[R]], item: T) -> R:
