@@ -168,11 +168,9 @@ class Deadlines:
         if when < self._next:
             self._schedule(when)
 
-    def restart(self, deadline: Deadline) -> float:
-        """Set *deadline* to the end of an attempt that begins now, and return the current time."""
-        now = self._clock.monotonic()
-        self.reset(deadline, end_of_attempt(deadline.timeout, now, deadline.total))
-        return now
+    def restart(self, deadline: Deadline) -> None:
+        """Set *deadline* to the end of an attempt that begins now."""
+        self.reset(deadline, end_of_attempt(deadline.timeout, self._clock.monotonic(), deadline.total))
 
     def remove(self, deadline: Deadline) -> None:
         """Remove *deadline*: its call has ended."""

@@ -167,9 +167,11 @@ class Engine:
         Raises:
             PaymentsError: The same errors as from `call`.
         """
-        if operation not in self._plans:
-            self._plans[operation] = plan_for(self, operation)
-        plan: Plan[B, R] | None = self._plans[operation]
+        plan: Plan[B, R] | None
+        try:
+            plan = self._plans[operation]
+        except KeyError:
+            plan = self._plans[operation] = plan_for(self, operation)
         if plan is None:
             return await self.general_value(operation, body, path)
         try:
