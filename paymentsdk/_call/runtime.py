@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -21,41 +22,33 @@ if TYPE_CHECKING:
     from paymentsdk._clock import Clock
 
 
+@dataclass(eq=False, repr=False)
 class Runtime:
     """Connections, time, retry budgets and permits: a client and all its copies share one."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        flow: FlowControl,
-        platform_clock: PlatformClock | None,
-        *,
-        exchange: Callable[..., Awaitable[TokenPair]],
-        read: Callable[..., Awaitable[None]],
-        write_by_name: Callable[..., Awaitable[Any]] | None,
-    ) -> None:
-        self.transport: Transport = transport
-        self._discarding: DiscardingTransport | None = transport if isinstance(transport, DiscardingTransport) else None
-        self.clock: Clock = clock
-        #: The platform's time; only for a client with a journal.
-        self.platform_clock = platform_clock
-        self.deadlines: Deadlines = Deadlines(clock)
-        self.budgets: RetryBudgets = RetryBudgets()
-        self._flow_control = flow
-        self.flow: Flow = Flow(flow, clock)
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.closed: bool = False
-        #: Exchanges a refresh token; it takes the engine of the call, and the token.
-        self.exchange = exchange
-        #: Makes a read, for the `Date` of its response, and to get a token if there is none; it takes the engine.
-        self.read = read
-        #: Carries out a write as a record of the journal; it takes the engine, the intent and the name.
-        self.write_by_name = write_by_name
-        self.refreshing: WeakSet[RefreshingToken] = WeakSet()
-        """The tokens whose refresh was requested. A weak set, so it keeps no token alive."""
-        self.asking: set[int] = set()
-        """The ids of the tokens whose refresh token this client has sent, and whose response has not come yet."""
+    transport: Transport
+    clock: Clock
+    flow_control: FlowControl
+    platform_clock: PlatformClock | None
+    """The platform's time; only for a client with a journal."""
+    exchange: Callable[..., Awaitable[TokenPair]]
+    """Exchanges a refresh token; it takes the engine of the call, and the token."""
+    read: Callable[..., Awaitable[None]]
+    """Makes a read, for the `Date` of its response, and to get a token if there is none; it takes the engine."""
+    write_by_name: Callable[..., Awaitable[Any]] | None
+    """Carries out a write as a record of the journal; it takes the engine, the intent and the name."""
+    budgets: RetryBudgets = field(default_factory=RetryBudgets)
+    refreshing: WeakSet[RefreshingToken] = field(default_factory=WeakSet)
+    """The tokens whose refresh was requested. A weak set, so it keeps no token alive."""
+    asking: set[int] = field(default_factory=set)
+    """The ids of the tokens whose refresh token this client has sent, and whose response has not come yet."""
+    loop: asyncio.AbstractEventLoop | None = None
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        """Make the parts that belong to one event loop."""
+        self.deadlines = Deadlines(self.clock)
+        self.flow = Flow(self.flow_control, self.clock)
 
     def close(self) -> None:
         """Reject further calls, and end the waits of calls that still have something to send.
@@ -71,9 +64,9 @@ class Runtime:
 
     def discard(self, response: Response | None) -> None:
         """Make the transport close the connection of *response* before another request uses it, if it can."""
-        if self._discarding is not None and response is not None:
+        if isinstance(self.transport, DiscardingTransport) and response is not None:
             with suppress(Exception):  # The outcome of the call must not depend on it.
-                self._discarding.discard(response)
+                self.transport.discard(response)
 
     def ensure_open(self) -> asyncio.AbstractEventLoop:
         """Check that a call may begin, and return the loop that it runs on.
@@ -101,6 +94,5 @@ class Runtime:
             if not self.loop.is_closed():
                 raise ClientClosed("the client belongs to another event loop; make one client per loop")
             # Nothing of the closed loop wakes up again: neither its calls nor the timer of their deadlines.
-            self.deadlines = Deadlines(self.clock)
-            self.flow = Flow(self._flow_control, self.clock)
+            self.__post_init__()
         self.loop = running
