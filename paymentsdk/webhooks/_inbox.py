@@ -278,8 +278,6 @@ def _check_name(name: str, value: str) -> str:
 
 
 def _seconds(name: str, moment: datetime | None) -> float | None:
-    if moment is None:
-        return None
-    require(moment.tzinfo, name, "must have a time zone")
+    require(moment is None or moment.tzinfo, name, "must have a time zone")
     # `datetime` could not read later or earlier moments, such as `datetime.max`, back.
-    return min(max(moment.timestamp(), 0.0), _LATEST)
+    return None if moment is None else min(max(moment.timestamp(), 0.0), _LATEST)

@@ -34,13 +34,10 @@ class InvalidSignature(PaymentsError):  # noqa: N818 - as the other errors of th
     """The platform did not sign this request. Answer 401 and log the `reason`."""
 
     def __init__(self, reason: str, words: str) -> None:
-        super().__init__(reason, words)
+        super().__init__(words)
         self.reason = reason
         """``"missing"``: no signature. ``"malformed"``: a part of it cannot be read. ``"stale"``: its timestamp is too
         far from this machine's clock. ``"mismatch"``: no secret gives this signature."""
-
-    def __str__(self) -> str:
-        return str(self.args[1])
 
 
 class Notification(Struct, frozen=True, kw_only=True):
