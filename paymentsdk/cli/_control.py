@@ -6,9 +6,9 @@ import os
 import re
 import signal
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
-from http.client import HTTPException, HTTPResponse
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.client import HTTPException
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -86,11 +86,6 @@ class Running(Struct, frozen=True):
                 raise OSError(f"no sandbox at {self.url} ({reason}); {hint}") from None
             words = f"the sandbox at {self.url} has not responded ({reason}); it may have done the request"
             raise OSError(words) from None
-
-    def events(self) -> AbstractContextManager[Iterable[bytes]]:
-        """Return the lines of the stream of events from now on."""
-        events: HTTPResponse = _opener.open(f"{self.url}/_sandbox/events", timeout=_TIMEOUT)
-        return events
 
     def _rejection(self, error: HTTPError) -> OSError:
         try:
@@ -306,7 +301,7 @@ def _listen(running: Running, options: Namespace) -> Output:
     path = f"tenants/{running.ask(list[Tenant], 'GET', 'tenants')[0].user_id}/webhooks"
     registration = {"url": options.forward_to, "topics": options.topics.split(","), "secret": options.secret}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with running.events() as lines:
+    with _opener.open(f"{running.url}/_sandbox/events", timeout=_TIMEOUT) as lines:
         webhook = running.ask(Webhook, "POST", path, registration)
         try:
             with suppress(KeyboardInterrupt, HTTPException):

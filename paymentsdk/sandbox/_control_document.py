@@ -77,13 +77,11 @@ def _rejections() -> Schema:
 def _notification(name: str, template: Template) -> Schema:
     """Return the description of a notification with *template* and the signer `standard`."""
     headers = [{"name": header, "in": "header", "schema": TEXT} for header in STANDARD]
-    schema = {"type": "object", "examples": [template.body]}
+    body = {template.content_type: {"schema": {"type": "object", "examples": [template.body]}}}
     return {
-        "operationId": f"notification_{name}",
-        "tags": ["notifications"],
         "summary": f"A notification with the template `{name}`. Its headers are those of the signer `standard`.",
         "x-beyond-contract": True,
         "parameters": headers,
-        "requestBody": {"required": True, "content": {template.content_type: {"schema": schema}}},
+        "requestBody": {"required": True, "content": body},
         "responses": {"2XX": {"description": "Delivered."}, "410": {"description": "Send nothing more here."}},
     }

@@ -19,7 +19,8 @@ from yarl import URL
 
 from paymentsdk import _webhook_signatures as schemes
 from paymentsdk._secrets import MaskedRepr
-from paymentsdk._validate import is_http, is_loopback
+from paymentsdk._validate import is_loopback
+from paymentsdk.resources import preferences
 from paymentsdk.resources.common import require
 from paymentsdk.sandbox._wire import ControlStruct
 
@@ -83,7 +84,7 @@ TEMPLATES: Mapping[str, Template] = {
 class WebhookRequest(MaskedRepr, ControlStruct):
     """A webhook to register. Since the contract has no payload and no signature, all of it is `x-beyond-contract`."""
 
-    url: Annotated[str, Meta(pattern=r"\A[!-~]+\Z(?#must be visible ASCII)", max_length=_LONGEST)]
+    url: Annotated[preferences.URL, Meta(max_length=_LONGEST)]
     """The http or https address that notifications are sent to by POST, on this machine or a host of `--allow-host`."""
     topics: Annotated[tuple[Topic, ...], Meta(min_length=1)] = ("orders",)
     """The topics; `orders` by default. Notifications on `payments` and `merchant_orders` are about preferences."""
@@ -135,9 +136,8 @@ def make_message(
         RequestInvalid: The registration cannot be used. The error names the field.
     """
     url = _check_url(request.url, hosts)
-    signer, template = request.signer, request.template
-    if isinstance(template, str):
-        template = TEMPLATES[template]
+    signer = request.signer
+    template = request.template if isinstance(request.template, Template) else TEMPLATES[request.template]
     query = msgspec.json.decode(fill("$.template.query", template.query, values))
     content = b"" if template.body is None else fill("$.template.body", template.body, values)
     secret = new_secret(signer, "wrong" * 8) if "wrong_signature" in faults else request.secret
@@ -164,13 +164,11 @@ def _check_url(url: str, hosts: frozenset[str]) -> URL:
     Raises:
         RequestInvalid: The address is elsewhere, or has a user or a password.
     """
-    require(is_http(url), "$.url", "is not an http or https address such as http://127.0.0.1:3000/webhooks")
     address = URL(url)
     host = address.host or ""
     require(address.user is None and address.password is None, "$.url", "has a user or a password")
     is_here = is_loopback(host) and not host.endswith(".localhost")  # A name server resolves these names.
-    way_out = f"start the sandbox with --allow-host {host}"
-    require(is_here or host in hosts, "$.url", f"{host} is not this machine; {way_out} to allow it")
+    require(is_here or host in hosts, "$.url", f"{host} is not this machine; allow it with --allow-host {host}")
     return address
 
 

@@ -96,9 +96,8 @@ class Delivery(Struct, frozen=True, kw_only=True):
     @property
     def line(self) -> str | None:
         """The line of deliveries about the same thing that it waits in; `None` if it does not wait."""
-        if self.status != "waiting":
-            return None
-        return self.id if "reordered" in self.faults else f"{self.webhook or self.url} {self.topic} {self.resource}"
+        name = self.id if "reordered" in self.faults else f"{self.webhook or self.url} {self.topic} {self.resource}"
+        return name if self.status == "waiting" else None
 
 
 WEBHOOKS = Table("webhooks", Webhook, key=lambda webhook: webhook.id)
@@ -266,10 +265,8 @@ class Webhooks:
                 response = await session.post(url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
                 response.release()  # Closes the connection, unless the whole response has arrived.
                 status, pause = response.status, timedelta(seconds=retry_after(Headers(response.headers)) or 0)
-            except TimeoutError:
-                error = f"no response within {limit}"
             except Exception as failure:  # noqa: BLE001 - no receiver may end the other attempts
-                error = str(failure)[:_LONGEST_ERROR] or type(failure).__name__
+                error = str(failure)[:_LONGEST_ERROR] or f"no response within {limit}"  # A timeout has no text.
         self._in_flight.discard(delivery.id)
         outcome = replace(delivery, attempts=delivery.attempts + 1, response_status=status, error=error)
         while True:

@@ -95,6 +95,7 @@ async def send_all(http: Http) -> None:
     user = {"id": first["user_id"]}
     await control("POST", "tenants/{id}/authorize", **user)
     webhook = await control("POST", "tenants/{id}/webhooks", {"url": "http://127.0.0.1:9/"}, **user)
+    await control("GET", "webhooks")
     order = await http("POST", "/v1/orders", ORDER)
     await control("POST", "scan", {"code": order["id"]})
     await control("POST", "orders/{id}/pay", id=order["id"])
@@ -110,16 +111,7 @@ async def send_all(http: Http) -> None:
     await control("POST", "clock/resume")
     await control("GET", "tenants/{id}/clock", **user)
     await control("POST", "tenants/{id}/clock/advance", {"duration": "PT1M"}, **user)
-    for name in (
-        "preferences",
-        "orders",
-        "merchant_orders",
-        "plans",
-        "subscriptions",
-        "invoices",
-        "webhooks",
-        "ledger",
-    ):
+    for name in ("preferences", "orders", "merchant_orders", "plans", "subscriptions", "invoices", "ledger"):
         await control("GET", name)
     invoice = http.responses["GET", "invoices"][-1]["invoice"]
     await control("POST", "invoices/{id}/payment", {"status": "refunded"}, id=invoice["id"])
