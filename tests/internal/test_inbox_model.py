@@ -110,7 +110,7 @@ class Tables:
             claims = _table.claim(connection, owner, LEASE, 1, timedelta(days=90))
         if not claims:
             return None
-        [self._claims[owner]] = claims
+        [(self._claims[owner], _)] = claims
         return Claim(owner)
 
     def is_new(self, claim: Claim, state: str, updated: float) -> bool:
@@ -130,12 +130,13 @@ class Tables:
     def settle(self, claim: Claim, now: float) -> None:
         """See `Store.settle`."""
         with self._at(now) as connection:
-            _table.end(connection, self._claims[claim.owner], "", [], 1.0)
+            _table.end(connection, self._claims[claim.owner], attempt=1, reason="", states=[], pause=1.0)
 
     def fail(self, claim: Claim, states: list[str], now: float) -> None:
         """See `Store.fail`."""
         with self._at(now) as connection:
-            _table.end(connection, self._claims[claim.owner], "it has failed", states, 1.0)
+            claimed, reason = self._claims[claim.owner], "it has failed"
+            _table.end(connection, claimed, attempt=1, reason=reason, states=states, pause=1.0)
 
     def next_due(self) -> float:
         """See `Store.next_due`."""
