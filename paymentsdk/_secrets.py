@@ -11,8 +11,8 @@ anomalies of a response       `_codec/repair.py`: no value of a member in `__sec
 the journal                   `journal/_table.py`: a body with a secret is sealed, or not kept
 the sandbox's feed and pages  `sandbox/_feed.py`
 tracebacks                    errors are raised outside of handlers, without the frames below them:
-                              `Call.run`, `final_error` in `_call/verdicts.py`, `send` of `AiohttpTransport`;
-                              `send` of `Http11Transport` has the bytes to send behind a view
+                              `Call.run`, `final_error` in `_call/verdicts.py`, `_exchange` of
+                              `AiohttpTransport`; that of `Http11Transport` has the bytes to send behind a view
 events and the log            `_call/events.py`: no body, and only the request id of the headers; the code and the
                               message of a rejection, which have been through `scrub`
 pickles                       `__reduce__` of an object with a credential raises `TypeError`; except a `Headers`

@@ -17,7 +17,7 @@ from paymentsdk._secrets import masked
 from paymentsdk._validate import check_proxy, is_loopback
 from paymentsdk.errors import RequestInvalid, describe
 from paymentsdk.transports._pool import HOST_BEGINS, flaw_of, words_of_system
-from paymentsdk.transports.base import PoolFull, Request, SendFailed, too_long
+from paymentsdk.transports.base import Request, SendFailed, too_long
 
 #: The status codes of a response; aiohttp skips the interim ones below, except 101.
 _FINAL = range(200, 600)
@@ -95,18 +95,18 @@ async def read(response: aiohttp.ClientResponse, most: int) -> bytes:
         SendFailed: The body is not, or the response cannot be used. A response that is cut off raises aiohttp's error.
     """
     headers, content = response.headers, response.content
-    length = headers.get(CONTENT_LENGTH)
-    is_chunked = TRANSFER_ENCODING in headers
+    length, is_chunked = headers.get(CONTENT_LENGTH), TRANSFER_ENCODING in headers
     if is_chunked or CONTENT_ENCODING in headers or response.status not in _FINAL:
         _check_head(response)
-    if content.is_eof() and (is_chunked or length is not None):
-        body = content.read_nowait()  # A small body comes together with the head.
-        if len(body) > most:
-            raise too_long(most)
-        return body
-    if length is not None and length.isdecimal() and int(length) > most:
+    if length is not None and int(length) > most:
         raise too_long(most)
-    return await _read_rest(response, most, is_framed=is_chunked or length is not None)
+    is_framed = is_chunked or length is not None
+    if not (content.is_eof() and is_framed):
+        return await _read_rest(response, most, is_framed=is_framed)
+    body = content.read_nowait()  # A small body comes together with the head.
+    if len(body) > most:
+        raise too_long(most)
+    return body
 
 
 async def _read_rest(response: aiohttp.ClientResponse, most: int, *, is_framed: bool) -> bytes:
@@ -192,8 +192,7 @@ def send_failed(error: Exception, method: str, *, sent: bool | None) -> SendFail
     *sent* tells whether the request had a connection. With `None` only the error tells, and it is about the last try.
     """
     if isinstance(error, SendFailed):
-        kind = PoolFull if isinstance(error, PoolFull) else SendFailed
-        return kind(error.reason, error.sent, permanent=error.permanent)
+        return SendFailed(error.reason, error.sent, permanent=error.permanent)
     may_be_sent, permanent, reason = _meaning(error)
     if sent is None:
         sent = may_be_sent or (method in _RESENT and isinstance(error, _NO_CONNECTION))

@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         waiting, self._waiting, self._parts = self._waiting, None, None
         if waiting is not None and not waiting.done():
-            waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self))
+            waiting.set_result(ConnectionResponse(status, ResponseHeaders(head), body, self._reused, self.discard))
         self._reused = True
         # The server may not have read the whole request yet. The next request would wait behind it.
         if self._keep and not self.transport.get_write_buffer_size():

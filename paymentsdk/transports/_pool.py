@@ -9,12 +9,13 @@ import select
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import lru_cache
 from math import inf
 from ssl import SSLCertVerificationError, SSLError
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 from weakref import WeakSet
 
 from paymentsdk.errors import ClientClosed
@@ -39,11 +40,10 @@ _UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _PRINTABLE = bytes(range(ord(" "), ord("~") + 1))
 
 
-C = TypeVar("C")
-P = TypeVar("P", bound="Pool[Any]")
+P = TypeVar("P", bound="Pool")
 
 
-class Pool(Generic[C]):
+class Pool(ABC):
     """The connections of one transport on one event loop, and a place for each request, in turn.
 
     A request that gives a place back does not overtake the waiting ones. If connections went to the first that asks, a
@@ -51,7 +51,7 @@ class Pool(Generic[C]):
     """
 
     #: All pools of this process.
-    known: ClassVar[WeakSet[Pool[Any]]] = WeakSet()
+    known: ClassVar[WeakSet[Pool]] = WeakSet()
 
     def __init__(self, limit: int) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -59,7 +59,6 @@ class Pool(Generic[C]):
         self.usable_on: asyncio.AbstractEventLoop | None = self.loop
         self.inherited: bool = False
         self.closed: bool = False
-        self.connections: set[C] = set()
         self.limit: float = limit or inf
         self._taken = 0
         #: The requests that wait for a place, in order of arrival.
@@ -68,6 +67,11 @@ class Pool(Generic[C]):
         #: Closes the connections when the event loop ends: later it is impossible.
         self._end: AsyncGenerator[None, None] | None = None
         Pool.known.add(self)
+
+    @property
+    @abstractmethod
+    def open_connections(self) -> int:
+        """The number of open connections, in use or idle."""
 
     def enter(self) -> bool:
         """Take a place for a request if one is free, and no request waits for it."""
@@ -159,21 +163,14 @@ class Pool(Generic[C]):
                     place.set_result(None)
 
 
-class Discardable(Protocol):
-    """A connection that can be closed before another request uses it."""
-
-    def discard(self) -> None:
-        """Start no further request on it."""
-        ...
-
-
 class ConnectionResponse(Response, frozen=True):
     """A response that knows its connection."""
 
-    connection: Discardable | None = None
+    discard: Callable[[], object] | None = None
+    """Closes its connection before another request uses it."""
 
 
-class PooledTransport(Generic[P]):
+class PooledTransport(ABC, Generic[P]):
     """A transport whose connections belong to the event loop and the process of its first request."""
 
     def __init__(self, new_pool: Callable[[], P], drain: float) -> None:
@@ -185,7 +182,29 @@ class PooledTransport(Generic[P]):
     @property
     def open_connections(self) -> int:
         """The number of open connections, in use or idle; 0 with your own session."""
-        return 0 if self._pool is None else len(self._pool.connections)
+        return 0 if self._pool is None else self._pool.open_connections
+
+    async def send(self, request: Request) -> Response:
+        """See `paymentsdk.Transport`.
+
+        Raises:
+            SendFailed: No usable response came.
+            ClientClosed: The transport is closed, or belongs to another event loop or process. Nothing was sent.
+        """
+        loop, pool = asyncio.get_running_loop(), self._pool
+        if pool is None or pool.usable_on is not loop:
+            pool = await self._bind()
+        within = request.connect_timeout
+        if not pool.enter():
+            within = await pool.wait(within)
+        try:
+            return await self._exchange(pool, request, within)
+        finally:
+            pool.leave()
+
+    @abstractmethod
+    async def _exchange(self, pool: P, request: Request, within: float | None) -> Response:
+        """Send *request*, which has a place in *pool* and *within* seconds to get a connection."""
 
     def discard(self, response: Response) -> None:
         """Start no further request on the connection of *response*.
@@ -193,8 +212,8 @@ class PooledTransport(Generic[P]):
         A request that has started on it meanwhile fails: it would get the next response, which belongs to another
         request.
         """
-        if isinstance(response, ConnectionResponse) and response.connection is not None:
-            response.connection.discard()
+        if isinstance(response, ConnectionResponse) and response.discard is not None:
+            response.discard()
 
     async def aclose(self) -> None:
         """Reject new requests, give requests in flight `drain` seconds to end, and close the connections.
@@ -305,7 +324,7 @@ def words_of_system(error: BaseException | None) -> str:
 
 #: In a forked child, the pools of its parent. They are kept until the end: freeing the connections, which share their
 #: selector with the parent's, would take it from the parent.
-_INHERITED: list[Pool[Any]] = []
+_INHERITED: list[Pool] = []
 
 
 def _leave_to_parent() -> None:

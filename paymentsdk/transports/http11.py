@@ -103,16 +103,7 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
         new_pool = partial(ConnectionPool, limit, keepalive_timeout, ssl=ssl, family=family)
         super().__init__(new_pool, drain)
 
-    async def send(self, request: Request) -> Response:
-        """See `paymentsdk.Transport`.
-
-        Raises:
-            SendFailed: No usable response came.
-            ClientClosed: The transport is closed, or belongs to another event loop or process. Nothing was sent.
-        """
-        loop, pool = asyncio.get_running_loop(), self._pool
-        if pool is None or pool.usable_on is not loop:
-            pool = await self._bind()
+    async def _exchange(self, pool: ConnectionPool, request: Request, within: float | None) -> Response:
         origin, target = _split(request.url)
         server = pool.servers.get(origin)
         if server is None:
@@ -121,22 +112,16 @@ class Http11Transport(PooledTransport["ConnectionPool"]):
             raise SendFailed(flaw, sent=False, permanent=True)
         fresh = request.fresh or len(request.body) > LARGE
         message = _serialized(request, target, server.host_field, fresh=fresh)
-        within = request.connect_timeout
-        if not pool.enter():
-            within = await pool.wait(within)
+        connection = None if fresh else pool.take(server)
+        if connection is None:
+            connection = await pool.connect(server, within)
+        head = request.method == "HEAD"
+        response = connection.send(message, pool.loop, request.max_response, head=head, keep=not fresh)
         try:
-            connection = None if fresh else pool.take(server)
-            if connection is None:
-                connection = await pool.connect(server, within)
-            head = request.method == "HEAD"
-            response = connection.send(message, loop, request.max_response, head=head, keep=not fresh)
-            try:
-                return await response
-            except asyncio.CancelledError:
-                connection.cancel(response)
-                raise
-        finally:
-            pool.leave()
+            return await response
+        except asyncio.CancelledError:
+            connection.cancel(response)
+            raise
 
     def prepare(self, request: Request, key_header: str | None) -> object | None:
         """See `paymentsdk.transports.base.DirectTransport`."""
@@ -204,13 +189,14 @@ class Server(Struct, eq=False):
     """The connection that was used last is at the end, and is used next, so that unneeded connections grow old."""
 
 
-class ConnectionPool(Pool[Connection]):
+class ConnectionPool(Pool):
     """The connections of one transport on one event loop; see `Http11Transport` for the options."""
 
     def __init__(
         self, limit: int, keepalive_timeout: float, *, ssl: tls.SSLContext | bool, family: AddressFamily
     ) -> None:
         super().__init__(limit)
+        self.connections: set[Connection] = set()
         self._keepalive_timeout = keepalive_timeout
         self._ssl = ssl
         self._family = family
@@ -219,6 +205,11 @@ class ConnectionPool(Pool[Connection]):
         self.servers: dict[str, Server] = {}
         #: The timeouts of connections that are being opened; closing the pool ends them.
         self._bounds: set[asyncio.Timeout] = set()
+
+    @property
+    def open_connections(self) -> int:
+        """See `Pool.open_connections`."""
+        return len(self.connections)
 
     def take(self, server: Server) -> Connection | None:
         """Return the idle connection that was used last, if nothing has arrived on it; `None` without one."""

@@ -19,7 +19,7 @@ from aiohttp.connector import Connection
 from paymentsdk import Request, Response, SendFailed
 from paymentsdk.testing import _expectation
 from paymentsdk.testing.transport_conformance import AIOHTTP_DEVIATIONS, CASES, Case, MakeTransport
-from paymentsdk.transports import _aiohttp_messages, _aiohttp_pool
+from paymentsdk.transports import _aiohttp_messages
 from paymentsdk.transports import aiohttp as default
 from paymentsdk.transports._pool import Pool
 from paymentsdk.transports.aiohttp import AiohttpTransport, ConnectorOptions
@@ -137,7 +137,7 @@ def asks(**options: object) -> Spoil:
 
 
 #: The files of the transport. One that imports a part looks it up in itself.
-FILES = (default, _aiohttp_messages, _aiohttp_pool)
+FILES = (default, _aiohttp_messages)
 
 
 def has(*owners: object, **parts: object) -> Spoil:
@@ -173,29 +173,20 @@ async def read_what_comes(response: aiohttp.ClientResponse, most: int) -> bytes:
 unread_goes_unseen = has(unread_on=lambda wire: lambda _: None)
 
 
-def unguarded_pool(patch: pytest.MonkeyPatch) -> None:
-    """Take in whatever comes, and whenever, and hand out every connection."""
-    unread_goes_unseen(patch)
-    has(
-        _aiohttp_pool.Wire,
-        buffer_updated=lambda wire, size: wire.handler.data_received(bytes(wire.buffer[:size])),
-    )(patch)
-
-
 def resending(patch: pytest.MonkeyPatch) -> None:
     """Let aiohttp have another connection for the same request."""
-    connect = _aiohttp_pool.Connector.connect
+    connect = default.Connector.connect
 
-    async def again(connector: _aiohttp_pool.Connector, *arguments: object, **settings: object) -> Connection:
-        connector.attempts[asyncio.current_task()].wire = None
+    async def again(connector: default.Connector, *arguments: object, **settings: object) -> Connection:
+        connector.pool.attempts[asyncio.current_task()].connection = None
         return await connect(connector, *arguments, **settings)
 
-    patch.setattr(_aiohttp_pool.Connector, "connect", again)
+    patch.setattr(default.Connector, "connect", again)
 
 
 def careless_with_surplus(patch: pytest.MonkeyPatch) -> None:
     """Keep a connection whatever else has come over it."""
-    unguarded_pool(patch)
+    unread_goes_unseen(patch)
     has(ResponseHandler, should_close=False)(patch)
 
 
@@ -273,7 +264,7 @@ CONTROLS: list[tuple[str, type[AiohttpTransport] | Spoil]] = [
     ("nothing_is_sent_again", resending),
     ("a_stray_response_does_no_lasting_harm", careless_with_surplus),
     ("surplus_bytes_end_the_connection_a_second_response", careless_with_surplus),
-    ("bytes_on_an_idle_connection_end_it", unguarded_pool),
+    ("bytes_on_an_idle_connection_end_it", careless_with_surplus),
     ("bytes_that_nobody_has_read_yet", unread_goes_unseen),
     ("a_discarded_connection_takes_no_request", Forgetting),
     ("cancelled_at_any_moment", Swallowing),

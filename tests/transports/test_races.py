@@ -13,7 +13,7 @@ class Forgetful(Attempt):
     """Does not know that it was given a connection."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "wire":
+        if name != "connection":
             super().__setattr__(name, value)
 
 

@@ -59,4 +59,5 @@ AIOHTTP_DEVIATIONS: Mapping[str, str] = {
     "surplus_bytes_end_the_connection_garbage": _SURPLUS,
     "a_body_where_there_is_none": _SURPLUS,
     "surplus_bytes_end_the_connection_the_beginning_of_a_response": _BEGUN,
+    "the_beginning_of_a_head_on_an_idle_connection_ends_it": _BEGUN,
 }

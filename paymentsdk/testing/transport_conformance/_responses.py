@@ -261,15 +261,26 @@ async def _idle(make: MakeTransport) -> AsyncIterator[tuple[Link, socket.socket]
             yield link, end
 
 
-@case
-async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
-    """If any bytes arrive on an idle connection, the connection carries no further request."""
-    for early in (b"H", b"\r\n", b"HTTP/1.1 100 Continue\r\n", _STRAY[:-1], _STRAY, _STRAY * 2):
+async def _send_while_idle(make: MakeTransport, *early: bytes) -> None:
+    """Check that after any of *early* has arrived on an idle connection, the connection carries no further request."""
+    for data in early:
         async with _idle(make) as (link, end):
-            end.sendall(early)
+            end.sendall(data)
             await asyncio.sleep(0.05)  # By then, the bytes have arrived.
             await link.receive("/second", b"/second", "POST", timeout=5.0)
-            expect(link.server.seen[1].connection == 1, f"the connection was used again after {early!r}")
+            expect(link.server.seen[1].connection == 1, f"the connection was used again after {data!r}")
+
+
+@case
+async def bytes_on_an_idle_connection_end_it(make: MakeTransport) -> None:
+    """If a response or garbage arrives on an idle connection, the connection carries no further request."""
+    await _send_while_idle(make, b"garbage", _STRAY[:-1], _STRAY, _STRAY * 2)
+
+
+@case
+async def the_beginning_of_a_head_on_an_idle_connection_ends_it(make: MakeTransport) -> None:
+    """If a part of a head arrives on an idle connection, the connection carries no further request."""
+    await _send_while_idle(make, b"H", b"\r\n", b"HTTP/1.1 100 Continue\r\n")
 
 
 @case
