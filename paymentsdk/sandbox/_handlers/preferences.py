@@ -75,7 +75,7 @@ def _as_sent(sent: object, written: object) -> object:
     if isinstance(sent, dict) and isinstance(written, dict):
         return {name: _as_sent(sent.get(name), member) for name, member in written.items()}
     if isinstance(sent, list) and isinstance(written, list):
-        return [_as_sent(*pair) for pair in zip(sent, written, strict=True)]
+        return [*map(_as_sent, sent, written)]
     return sent if isinstance(sent, str) else written
 
 
@@ -157,6 +157,5 @@ NOUN = Noun(
         "invalid_items": "invalid items, or items in more than one currency",
         "invalid_payment_methods": "invalid payment_methods, or default_installments above installments",
         "invalid_marketplace_fee": "an invalid marketplace_fee, or one above the total amount",
-        "invalid_date": "an invalid date_of_expiration",
     },
 )
