@@ -97,7 +97,7 @@ async def test_orders_are_searched_by_date_reference_and_page(served, seller):
     assert [order.id for page in pages for order in page.data] == [order.id for order in walked]
     (order,) = (await search(**dates, external_reference="provisioned-3")).data
     assert "provisioned-3" == order.external_reference
-    day = timedelta(days=1)
-    assert not (await search(begin_date=order.created_date + 2 * day, end_date=TO)).data
+    moments = [order.created_date + timedelta(days=days) for days in (0, 2)]
+    assert [1, 0] == [len((await search(begin_date=moment, end_date=moment)).data) for moment in moments]
     with pytest.raises(RequestInvalid, match="begin_date"):
         await search(end_date=TO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ async def test_every_member_comes_back(plain, sandbox):
     members = (EVERYTHING.keys() & set(Customer.__struct_fields__)) - {"date_registered"}  # In UTC: see below.
     assert 201 == response.status
     assert {name: EVERYTHING[name] for name in members} == {name: customer[name] for name in members}
-    assert isinstance(customer["id"], str)
+    assert re.fullmatch(r"[0-9]{9}-[0-9a-f]{16}", customer["id"])
     assert ([], [], False) == (customer["cards"], customer["addresses"], customer["live_mode"])
     assert msgspec.convert(customer["date_created"], type(sandbox.clock.now())) == sandbox.clock.now()
 
@@ -45,8 +46,9 @@ async def test_a_seller_has_one_customer_per_email(client, connect, sandbox):
     async with connect(sandbox, sandbox.create_tenant()) as second_client:
         assert await second_client.customers.create(CustomerRequest(email="ana@example.com"))
 
-    assert "101" == rejected.value.code
+    assert ("101", ("email",)) == (rejected.value.code, rejected.value.details[0].details)
     assert "the customer already exists" == rejected.value.meaning
+    assert ["customer_created"] * 2 == [entry.kind for entry in sandbox.ledger()]
 
 
 RULES = [
@@ -101,4 +103,6 @@ async def test_emails_can_be_restricted_to_test_users(start, plain_to):
     accepted, *rejected = [await plain("POST", "/v1/customers", {"email": email}) for email in emails]
 
     assert 201 == accepted.status
-    assert [(400, "128")] * 2 == [(answer.status, answer.code) for answer in rejected]
+    assert [(400, "128", True)] * 2 == [
+        (answer.status, answer.code, b'"data":"email"' in answer.raw) for answer in rejected
+    ]

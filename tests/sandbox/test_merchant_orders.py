@@ -47,24 +47,6 @@ async def test_a_paid_order_is_a_merchant_order(client, sandbox, paid):
     assert merchant_order.date_created == merchant_order.last_updated == sandbox.clock.now()
 
 
-async def test_a_refund_is_seen(client, sandbox, paid, order):
-    """A part leaves it paid, all of it makes it reverted."""
-    new_order = await client.orders.create(order())
-    sandbox.buyer.pay(new_order)
-    sandbox.clock.advance("PT1M")
-    await client.orders.refund(
-        new_order.id, payment_id=new_order.transactions.payments[0].id, amount=new_order.total_amount / 2
-    )
-    [part] = await client.merchant_orders.search().collect()
-    await client.orders.refund(new_order.id)
-    [whole] = await client.merchant_orders.search().collect()
-
-    assert ("paid", 25) == (part.order_status, part.refunded_amount)
-    assert ("closed", "reverted", 50) == members(whole, "status order_status refunded_amount")
-    assert ("accredited", "refunded") == (part.payments[0].status_detail, whole.payments[0].status_detail)
-    assert whole.last_updated - whole.date_created == timedelta(minutes=1)
-
-
 async def test_what_an_order_came_to_is_refunded_through_the_order(client, sandbox, paid):
     """Else the money would be back in one place, and could be given back once more in the other."""
     await paid("one")

@@ -32,13 +32,6 @@ async def test_a_code_gives_a_token(client, sandbox):
         assert await second_client.plans.get(sandbox.plan_id)
 
 
-async def test_a_code_is_good_once(client, sandbox):
-    """The second exchange is `invalid_grant`."""
-    await client.oauth.exchange_code(sandbox.authorization_code)
-    with pytest.raises(DENIED, match="invalid_grant"):
-        await client.oauth.exchange_code(sandbox.authorization_code)
-
-
 async def test_a_code_is_good_for_ten_minutes(client, sandbox):
     """To the millisecond, by the sandbox's clock."""
     first, second = sandbox.authorization_code, sandbox.authorize(sandbox.tenant)
@@ -69,6 +62,7 @@ async def test_a_refresh_token_is_spent_by_its_use(client, sandbox):
     assert 3 == len({sandbox.refresh_token, first.refresh_token, second.refresh_token})
     assert first.access_token != second.access_token
     assert "invalid_grant" == rejected.value.code
+    assert [("token_created", "refresh")] * 2 == [(entry.kind, entry.order_id) for entry in sandbox.ledger()]
 
 
 async def test_a_refresh_token_can_be_kept_under_the_other_policy(start, connect):
@@ -297,6 +291,7 @@ async def test_a_token_in_the_query_is_rejected_next_to_a_valid_header(plain, sa
     rejected = [await plain(method, path + query, body, key="new") for (method, path), body in requests.items()]
 
     assert [(400, "bad_request")] * 4 == [(response.status, response.code) for response in rejected]
+    assert all(b'"details":["access_token"]' in response.raw for response in rejected)
     assert not any(sandbox.access_token.encode() in response.raw for response in rejected)
     assert ["order_created"] == [entry.kind for entry in sandbox.ledger()]
 

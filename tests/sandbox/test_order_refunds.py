@@ -38,7 +38,7 @@ async def test_a_full_refund_gives_everything_back(client, sandbox, order):
     assert Decimal("50.00") == payment(now).refunded_amount
     [refund] = now.transactions.refunds
     assert (refund,) == response.transactions.refunds
-    assert refund.id.startswith("REF")
+    assert ("REF", 29, 12) == (refund.id[:3], len(refund.id), len(refund.reference_id))
     assert (payment(new_order).id, Decimal("50.00"), "processed") == (
         refund.transaction_id,
         refund.amount,

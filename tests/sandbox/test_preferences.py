@@ -59,7 +59,9 @@ async def test_an_unset_string_can_be_empty(start, plain_to, connect):
         read = await client.preferences.create(preference(external_reference="basket-1"))
 
     assert "" not in whole.values()
-    assert {"auto_return", "external_reference", "additional_info"} < {name for name in sent if sent[name] == ""}
+    strings = "auto_return notification_url statement_descriptor additional_info external_reference"
+    moments = "expiration_date_from expiration_date_to date_of_expiration"
+    assert {*strings.split(), *moments.split()} == {name for name in sent if sent[name] == ""}
     assert ("", None, "basket-1") == (read.auto_return, read.expiration_date_to, read.external_reference)
 
 
@@ -170,3 +172,4 @@ async def test_a_sponsor_is_from_the_same_country(plain, sandbox):
         response = await plain("POST", "/checkout/preferences", {"items": [ITEM], "sponsor_id": written})
 
         assert (400, "sponsor_id site must be the same as collector_id") == (response.status, response.code)
+        assert "sponsor_id" == response.json["cause"][0]["data"]

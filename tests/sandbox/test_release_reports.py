@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from paymentsdk.resources import release_reports
 from paymentsdk.sandbox import FaultRule
-from tests.sandbox.orders import members
+
+SCHEDULE = "/v1/account/release_report/schedule"
+REPORT = {
+    "created_from": "schedule", "sub_type": "release", "format": "CSV", "currency_id": "ARS", "status": "deleted",
+    "begin_date": "2026-03-01T00:00:00.000Z", "end_date": "2026-03-01T23:59:59.999Z",
+    "generation_date": "2026-03-02T12:00:00.000Z", "last_modified": "2026-03-02T12:00:00.000Z",
+    "internal_management": [{"is_visible": True, "notify": True, "use_exact_time": False}],
+    "is_reserve": False, "is_test": True, "retries": 0,
+}  # fmt: skip
 
 
-async def test_the_schedule_can_be_disabled(client, sandbox):
+async def test_the_schedule_can_be_disabled(plain, sandbox):
     """The report of yesterday, with the status `deleted`; doing it twice changes nothing more."""
-    report = await client.release_reports.disable_schedule()
+    sandbox.clock.freeze(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    report = (await plain("DELETE", SCHEDULE)).json
     sandbox.clock.advance("P1D")
 
-    assert ("deleted", "schedule", "release", "CSV", "ARS") == members(
-        report, "status created_from sub_type format currency_id"
-    )
-    assert sandbox.tenant.user_id == report.user_id == report.account_id
-    assert report.end_date - report.begin_date == timedelta(days=1, milliseconds=-1)
-    assert all(getattr(report, name) is not None for name in report.__struct_fields__)
-    assert report == await client.release_reports.disable_schedule()
-    assert 1 == len(sandbox.ledger())
+    assert report == (await plain("DELETE", SCHEDULE)).json
+    assert [8, 8] == [len(str(report.pop(name))) for name in ("id", "report_id")]
+    assert [sandbox.tenant.user_id] * 2 == [report.pop(name) for name in ("user_id", "account_id")]
+    assert REPORT == report
+    assert ["schedule_disabled"] == [entry.kind for entry in sandbox.ledger()]
 
 
 @pytest.mark.parametrize("effect", ["drip", "truncate"])
@@ -32,7 +38,7 @@ async def test_a_response_without_a_body_has_none(plain, sandbox, monkeypatch, e
     monkeypatch.setitem(vars(release_reports.DISABLE_SCHEDULE), "status", 204)
     sandbox.faults.add(FaultRule(effect=effect))
 
-    response = await plain("DELETE", "/v1/account/release_report/schedule")
+    response = await plain("DELETE", SCHEDULE)
 
     [line] = (await plain("GET", "/_sandbox/requests")).json
     assert (204, b"", "") == (response.status, response.raw, line["response"])

@@ -29,7 +29,9 @@ def sell(order, connect):
 
 async def names(plain, query: str = "") -> list[str]:
     """Return the references on a page."""
-    return [row["external_reference"] for row in (await plain("GET", PATH + query)).json["elements"]]
+    rows = (await plain("GET", PATH + query)).json["elements"]
+    assert all(11 == len(str(row["id"])) for row in rows)
+    return [row["external_reference"] for row in rows]
 
 
 @pytest.mark.parametrize(("policy", "rows"), [("refuse", None), ("empty", []), ("clamp", ["sale-2", "sale-1"])])
@@ -73,6 +75,7 @@ LOW, HIGH = "10:00:00.500", "10:00:01.500"
         ({"date_filter_grain": "second", "window_edge": "half_open"}, "012"),
         ({"date_filter_grain": "second", "date_filter_compares": "bounds"}, "0123"),
         ({"date_filter_grain": "second", "date_filter_compares": "bounds", "window_edge": "exclusive"}, "012"),
+        ({"date_filter_grain": "minute"}, "0123456"),
         ({"date_filter_grain": "hour"}, "0123456"),
     ],
     ids=str,

@@ -31,6 +31,7 @@ async def test_a_payment_is_approved_and_echoed(client, sandbox):
     assert sandbox.tenant.user_id == result.disbursements[0].collector_id
     assert ("AR", True) == (result.site_id, result.binary_mode)
     assert result.date_created == result.date_last_updated == sandbox.clock.now()
+    assert [10, 11, 9] == [len(str(new)) for new in (result.id, part.id, result.payer.id)]
     [entry] = sandbox.ledger()
     assert ("wallet_payment", 80, "k", str(result.id)) == members(entry, "kind amount idempotency_key order_id")
 
@@ -78,18 +79,23 @@ async def test_a_discount_must_be_promised_under_a_policy(start, plain_to):
     assert 201 == await status("AUTUMN")
 
 
+BROKEN = [
+    ({"description": "Taxi"}, ".transaction_amount"),
+    ({"transaction_amount": "80"}, ".transaction_amount"),
+    ({"transaction_amount": 1, "discount": {"amount": 1}}, ".discount.code"),
+    ({"transaction_amount": 1, "discount": {"amount": 2, "code": "SPRING"}}, ".discount"),
+]
+
+
 async def test_a_broken_rule_is_rejected(plain, sandbox):
     """400, naming the place, and nothing is done."""
-    charges = (
-        {"description": "Taxi"},
-        {"transaction_amount": "80"},
-        {"transaction_amount": 1, "discount": {"amount": 2}},
-    )
-    for body in ({}, payment(""), *(payment(charge=charge) for charge in charges)):
+    sandbox.promise_discount("SPRING")
+    bodies = [(payment(charge=charge), f"wallet_payment{place}") for charge, place in BROKEN]
+    for body, place in (*bodies, (payment(""), "payer.token"), ({}, "body")):
         response = await plain("POST", "/v1/advanced_payments", body, key="k")
 
         assert (400, "bad_request") == (response.status, response.code)
-        assert response.json["cause"][0]["data"]
+        assert place == response.json["cause"][0]["data"].partition(":")[0]
     assert [] == sandbox.ledger()
 
 

@@ -18,6 +18,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from paymentsdk import OPERATIONS, PaymentsClient
+from paymentsdk.resources.plans import Plan
 from paymentsdk.sandbox import Sandbox
 from tests.contract.calls import arguments_of
 from tests.resources.members import declared
@@ -74,8 +75,7 @@ def test_every_member_of_every_struct_is_in_it(described):
 
     assert members <= {(name, member) for name, schema in schemas.items() for member in schema.get("properties", ())}
     assert {"type", "external_reference", "total_amount", "transactions"} == {*schemas["OrderRequest"]["required"]}
-    for name, required in {"CustomerRequest": ["email"], "WalletChargeRequest": ["transaction_amount"]}.items():
-        assert required == schemas[name]["required"]
+    assert ["email"] == schemas["CustomerRequest"]["required"]
 
 
 def test_every_example_is_valid(described):
@@ -112,13 +112,26 @@ def test_what_the_sandbox_rejects_is_invalid(described, schema, change):
     assert check(described, schema, {**msgspec.to_builtins(example), **change})
 
 
+#: Rules that no type expresses, as the document writes them.
+RULES = [
+    {"type": "string", "pattern": "^ORD[0-9A-Za-z]{26}$"},
+    {"type": "string", "pattern": "^[0-9]+$"},
+    {"type": "string", "format": "duration"},
+    {"anyOf": [{"anyOf": [{"type": "string", "format": "date-time"}, {"const": ""}]}, {"type": "null"}]},
+    {"enum": ["asc", "desc"]},
+    {"enum": sorted({*Plan.__struct_fields__} - {"auto_recurring", "payment_methods_allowed"})},
+]
+
+
 def test_policies_are_in_it():
     """The longest key and the members of a customer are those of the sandbox's policies."""
     described = document(policies={"max_key_length": 64, "customer_required": "five"})
 
     key = described["paths"]["/v1/orders"]["post"]["parameters"][-1]
     assert 64 == key["schema"]["maxLength"]
-    assert 5 == len(described["components"]["schemas"]["CustomerRequest"]["required"])
+    schemas = described["components"]["schemas"]
+    assert 5 == len(schemas["CustomerRequest"]["required"])
+    assert ["transaction_amount"] == schemas["WalletChargeRequest"]["required"]
 
 
 async def test_it_is_served_without_a_token_or_a_secret():
@@ -136,7 +149,8 @@ async def test_it_is_served_without_a_token_or_a_secret():
 
 
 async def test_responses_follow_the_document(described):
-    """Real responses of every operation, and real rejections, of every shape."""
+    """Real responses of every operation, and real rejections, of every shape; also the rules beyond types are in it."""
+    assert [] == [rule for rule in RULES if str(rule)[:-1] not in str(described)]  # A text may follow.
     async with Sandbox(seed=1) as sandbox:
         answers = {name: await answer_of(name, sandbox) for name in OPERATIONS}
         rejected = await rejections(sandbox)
