@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from paymentsdk._codec.encode import rule_of
 from paymentsdk._codec.type_walk import walk
-from paymentsdk._contract.texts import texts
+from paymentsdk._texts import texts
 
 # --- Markdown ------------------------------------------------------------------------------------------------------
 

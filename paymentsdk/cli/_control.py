@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from paymentsdk._call.settings import check_base_url
-from paymentsdk._contract.texts import texts
 from paymentsdk._files import whole
+from paymentsdk._texts import texts
 from paymentsdk.cli._output import Output, counted, print_output, spoken
 from paymentsdk.cli._parsing import Commands, add_parser, count, file, pair, pairs
 from paymentsdk.errors import RequestInvalid

@@ -19,8 +19,8 @@ import msgspec
 
 from paymentsdk._codec.type_walk import rows_of
 from paymentsdk._contract.identity import undeclared
-from paymentsdk._contract.texts import texts
 from paymentsdk._resume_point import ResumePoint
+from paymentsdk._texts import texts
 from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
 from paymentsdk.cli._output import ProgressLines, Rows, counted, discard, flush, say
 from paymentsdk.cli._parsing import (

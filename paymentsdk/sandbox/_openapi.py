@@ -13,8 +13,8 @@ from msgspec import inspect as types_of
 
 from paymentsdk import beyond
 from paymentsdk._codec.type_walk import alternatives
-from paymentsdk._contract.texts import texts
 from paymentsdk._paging.cursor import LARGEST_OFFSET
+from paymentsdk._texts import texts
 from paymentsdk._version import __version__
 from paymentsdk.resources import OPERATIONS
 from paymentsdk.resources.common import DAY_SCHEMA, RequestStruct

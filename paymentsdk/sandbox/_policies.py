@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from paymentsdk._contract.texts import texts
+from paymentsdk._texts import texts
 from paymentsdk.resources.common import parse_duration
 
 # These ends keep moments within the calendar, and offsets within the integers of a database.
