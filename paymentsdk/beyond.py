@@ -172,10 +172,9 @@ async def find_order(
     from paymentsdk.journal._record import TOLERANCE  # only recovery needs it
 
     engine, body = engine_of(client), msgspec.json.decode(record.body or b"", type=OrderRequest)
-    reference, clock = body.external_reference, engine.runtime.platform_clock
+    reference, now = body.external_reference, engine.runtime.platform_time()
     begin = datetime.fromtimestamp(record.begun - TOLERANCE, UTC)
     end = datetime.fromtimestamp(record.not_after + TOLERANCE, UTC)
-    now = None if clock is None else clock.now()
     until = end if now is None else datetime.fromtimestamp(now, UTC)
     query = {"begin_date": begin, "end_date": until, "external_reference": reference}
     result = await engine.call(SEARCH_ORDERS, query=query)

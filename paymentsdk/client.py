@@ -166,20 +166,14 @@ class PaymentsClient:
             transport = AiohttpTransport(session=session)
         clock = options.get("clock") or SystemClock()
         self._journaling: Journaling | None = _journaling_with(options.get("journal"), clock)
-        write = None
+        flow = options.get("flow") or FlowControl()
+        runtime = Runtime(transport, clock, flow, exchange=_exchange_refresh_token, read=_read_platform_time)
         if self._journaling is not None:
             from paymentsdk.journal._run import run
 
-            write = partial(run, self._journaling)
-        runtime = Runtime(
-            transport,
-            clock,
-            options.get("flow") or FlowControl(),
-            None if self._journaling is None else self._journaling.platform_clock,
-            exchange=_exchange_refresh_token,
-            read=_read_platform_time,
-            write_by_name=write,
-        )
+            runtime.write_by_name = partial(run, self._journaling)
+            runtime.observe = self._journaling.platform_clock.observe
+            runtime.platform_time = self._journaling.platform_clock.now
         self._engine: Engine = Engine(runtime, settings)
 
     @classmethod

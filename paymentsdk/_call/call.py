@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from paymentsdk._auth.schemes import Signer
     from paymentsdk._call.flow import Flow
     from paymentsdk._call.limiter import Service
-    from paymentsdk._call.platform_clock import Moment
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -58,15 +57,15 @@ class Gate(Protocol):
     left: float
     """Seconds in which the first byte of the attempt must be sent."""
 
-    def covers(self, seconds: float, moment: Moment) -> bool:
-        """Return whether the lease lasts for an attempt of up to *seconds* from *moment* on."""
+    def covers(self, seconds: float, moment: tuple[float, float]) -> bool:
+        """Return whether the lease lasts for an attempt of up to *seconds* from *moment* on, on both clocks."""
         ...
 
     async def renew(self, seconds: float) -> str | None:
         """Renew the lease for an attempt of up to *seconds*; return why that failed, or ``None``."""
         ...
 
-    def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
+    def why_not(self, seconds: float, seller: str, moment: tuple[float, float]) -> str | None:
         """Return why no attempt of up to *seconds* may begin at *moment* with a token of *seller*, or ``None``."""
         ...
 
@@ -180,8 +179,8 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             if (outcome := self._judge_error(error)) is None:
                 raise
             return outcome
-        if state.platform_clock is not None:
-            state.platform_clock.observe(response.headers)
+        if state.observe is not None:
+            state.observe(response.headers)
         if accepted:
             flow.release(permit, "served")
             return await self._accept(response)

@@ -36,7 +36,7 @@ from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.rules import RetryClass
 from paymentsdk._headers import Headers, masked_values, secret_values
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import NotSent, PaymentsError, RefreshFailed, RequestInvalid
+from paymentsdk.errors import PaymentsError, RequestInvalid
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
@@ -209,8 +209,6 @@ class Engine:
     def _exchange(self, refresh_token: str) -> Awaitable[TokenPair]:
         return self.runtime.exchange(self, refresh_token)
 
-    # --- the seller and the platform's time: for the journal, and for the directory of a reconciliation ---------------
-
     async def seller(self) -> str | None:
         """Return the platform's user id of the seller, from the end of the token; with a signer, the account's name.
 
@@ -228,23 +226,6 @@ class Engine:
         if not has_token:
             await self.runtime.read(self)
         return self.bearer.user_id
-
-    async def learn_time(self) -> None:
-        """Learn the platform's time with a read, unless a response has told it in the last 5 minutes.
-
-        Raises:
-            NotSent: The time could not be read.
-            PaymentsError: There is no token.
-        """
-        clock = self.runtime.platform_clock
-        if clock is None or clock.is_fresh(clock.moment()):
-            return
-        try:
-            await self.runtime.read(self)
-        except (NotSent, RefreshFailed) as error:
-            raise NotSent(f"the platform's time could not be read: {error}") from None
-        if not clock.is_fresh(clock.moment()):
-            raise NotSent("the platform's time could not be read: no response has a Date")
 
 
 def engine_of(caller: Engine | Caller) -> Engine:
@@ -423,7 +404,7 @@ def plan_for(engine: Engine, operation: Operation[B, R]) -> Plan[B, R] | None:
         and len(operation.path_names) <= 1
         and engine.signer is None
         and engine.results is None
-        and runtime.platform_clock is None
+        and runtime.observe is None
         and not (settings.observers or settings.strict or settings.idempotency_key is not None)
     )
     if not is_plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from paymentsdk.transports.base import DiscardingTransport, Response, Transport
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.token_store import TokenPair
-    from paymentsdk._call.platform_clock import PlatformClock
     from paymentsdk._clock import Clock
 
 
@@ -29,19 +28,21 @@ class Runtime:
     transport: Transport
     clock: Clock
     flow_control: FlowControl
-    platform_clock: PlatformClock | None
-    """The platform's time; only for a client with a journal."""
     exchange: Callable[..., Awaitable[TokenPair]]
     """Exchanges a refresh token; it takes the engine of the call, and the token."""
     read: Callable[..., Awaitable[None]]
     """Makes a read, for the `Date` of its response, and to get a token if there is none; it takes the engine."""
-    write_by_name: Callable[..., Awaitable[Any]] | None
-    """Carries out a write as a record of the journal; it takes the engine, the intent and the name."""
     budgets: RetryBudgets = field(default_factory=RetryBudgets)
     refreshing: WeakSet[RefreshingToken] = field(default_factory=WeakSet)
     """The tokens whose refresh was requested. A weak set, so it keeps no token alive."""
     asking: set[int] = field(default_factory=set)
     """The ids of the tokens whose refresh token this client has sent, and whose response has not come yet."""
+    write_by_name: Callable[..., Awaitable[Any]] | None = None
+    """Carries out a write as a record of the journal; it takes the engine, the intent and the name."""
+    observe: Callable[[Mapping[str, str]], None] | None = None
+    """Learns the platform's time from the header fields of a response; only with a journal."""
+    platform_time: Callable[[], float | None] = lambda: None
+    """Returns the platform's time, in seconds since the epoch, if it is known."""
     loop: asyncio.AbstractEventLoop | None = None
     closed: bool = False
 

@@ -28,9 +28,9 @@ from paymentsdk.journal._run import LEASE, JournaledCall, no_seller, notify_reso
 if TYPE_CHECKING:
     from paymentsdk._call.engine import Engine
     from paymentsdk._call.intent import Intent
-    from paymentsdk._call.platform_clock import Moment
     from paymentsdk._contract.operation import Operation
     from paymentsdk.events import Observer
+    from paymentsdk.journal._platform_clock import Moment
     from paymentsdk.journal._turns import Journaling
 
 logger = logging.getLogger("paymentsdk")
@@ -125,7 +125,7 @@ class Recovery(HiddenRepr, Struct, eq=False):
                     engine.runtime.ensure_open()
                     if (seller := await engine.seller()) is None:
                         raise no_seller()
-                    await engine.learn_time()
+                    await self.journaling.learn_time(engine)
                 self.engines[seller] = self.own_engines[account, seller] = engine
             except PaymentsError as error:
                 self._add_problem(f"{account or 'the client'}: {describe(error)}")

@@ -26,7 +26,6 @@ from msgspec import Struct, structs
 from paymentsdk._call import events
 from paymentsdk._call.engine import Engine
 from paymentsdk._call.events import observed
-from paymentsdk._call.platform_clock import Moment, elapsed
 from paymentsdk._codec.type_walk import can_hold_secrets
 from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk._secrets import HiddenRepr, secrets_in
@@ -35,6 +34,7 @@ from paymentsdk.errors import InProgress, JournalUnavailable, PaymentsError, Rec
 from paymentsdk.journal import _record as states
 from paymentsdk.journal._journal import RecordResolved, derive_key
 from paymentsdk.journal._outcome import Outcome, kept_result, resolution_of
+from paymentsdk.journal._platform_clock import Moment, elapsed
 from paymentsdk.journal._record import Action, Record, RecordState, Resolution, StoredResponse
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         try:
             if not self.begun:
                 with suppress(PaymentsError):  # Without the time, the gate stays closed and gives the reason.
-                    await self.engine.learn_time()
+                    await self.journaling.learn_time(self.engine)
             outcome, resolution = await self._attempts(row)
             if resolution.state is _DONE:
                 # `DONE` replaces every other state, so this write cannot be rejected.

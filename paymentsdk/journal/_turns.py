@@ -8,12 +8,16 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from paymentsdk._call.platform_clock import PlatformClock
 from paymentsdk._clock import Clock
 from paymentsdk._futures import wait_for_one
-from paymentsdk.errors import JournalUnavailable, describe
+from paymentsdk.errors import JournalUnavailable, NotSent, RefreshFailed, describe
 from paymentsdk.journal._journal import Journal
+from paymentsdk.journal._platform_clock import PlatformClock
+
+if TYPE_CHECKING:
+    from paymentsdk._call.engine import Engine
 
 logger = logging.getLogger("paymentsdk")
 
@@ -35,6 +39,23 @@ class Journaling:
     def owner(self) -> str:
         """Return a new owner of records: unique for this process, also after a fork, and for this call."""
         return f"{os.getpid()}-{self._name}/{next(self._count)}"
+
+    async def learn_time(self, engine: Engine) -> None:
+        """Learn the platform's time with a read, unless a response has told it in the last 5 minutes.
+
+        Raises:
+            NotSent: The time could not be read.
+            PaymentsError: There is no token.
+        """
+        clock = self.platform_clock
+        if clock.is_fresh(clock.moment()):
+            return
+        try:
+            await engine.runtime.read(engine)
+        except (NotSent, RefreshFailed) as error:
+            raise NotSent(f"the platform's time could not be read: {error}") from None
+        if not clock.is_fresh(clock.moment()):
+            raise NotSent("the platform's time could not be read: no response has a Date")
 
     async def acquire(self, key: str) -> asyncio.Future[object]:
         """Wait for the calls and writes of this process for the record *key*; return the turn, for `release`."""

@@ -603,8 +603,7 @@ async def _look_up_order(client: Engine, record: Record, other_records: _OtherRe
     from paymentsdk.resources.merchant_orders import MerchantOrders
 
     body = msgspec.json.decode(record.body or b"", type=OrderRequest)
-    clock = client.runtime.platform_clock
-    now = None if clock is None else clock.now()
+    now = client.runtime.platform_time()
     search = MerchantOrders(client).search(
         external_reference=body.external_reference,
         date_created_from=datetime.fromtimestamp(record.begun - TOLERANCE, UTC),

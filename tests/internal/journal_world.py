@@ -17,10 +17,10 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from paymentsdk import InProgress, JournalUnavailable, RecordConflict
-from paymentsdk._call.platform_clock import PlatformClock
 from paymentsdk._contract.rules import KEY_LIFETIME
 from paymentsdk.journal import Action, Record, RecordState, Resolution, StoredResponse, derive_key
 from paymentsdk.journal import _record as states
+from paymentsdk.journal._platform_clock import PlatformClock
 from paymentsdk.journal._run import JournaledCall, Outcome
 
 HOUR = 3600.0
@@ -546,6 +546,10 @@ class Shared:
         self.platform_clock = process.clock
         self.unheard: dict[str, str] = {}
         self._world, self._process = world, process
+
+    async def learn_time(self, process: Process) -> None:
+        """See `Journaling`."""
+        await process.learn_time()
 
     def write_later(self, key: str, write: Callable[[], Coroutine[Step, object, object]]) -> None:
         """See `Journaling`."""

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from paymentsdk._call.platform_clock import PlatformClock
+from paymentsdk.journal._platform_clock import PlatformClock
 from paymentsdk.testing import FakeClock
 
 

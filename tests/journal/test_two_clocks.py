@@ -105,7 +105,7 @@ def without_age(observe: Callable[..., None]) -> Callable[..., None]:
     return lambda clock, headers: observe(clock, {"Date": headers.get("Date", "")})
 
 
-@pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.observe", around=without_age)
+@pytest.mark.control("paymentsdk.journal._platform_clock.PlatformClock.observe", around=without_age)
 async def test_a_response_from_a_cache_is_as_old_as_its_age(world: Clocks) -> None:
     """The clock of the journal was set back by 3 hours, and a cache responds with a `Date` of 3 hours ago."""
     await world.refund_in_doubt()
@@ -197,7 +197,7 @@ async def test_what_another_call_has_begun_waits_for_the_time(world: Clocks, aga
     assert (["GET", "POST"], {"refund": DONE}) == (world.methods, await world.states())
 
 
-@pytest.mark.control("paymentsdk._call.platform_clock.PlatformClock.FRESH", inf)
+@pytest.mark.control("paymentsdk.journal._platform_clock.PlatformClock.FRESH", inf)
 @pytest.mark.parametrize("again", [by_recovery, by_name])
 async def test_a_date_is_good_for_five_minutes(world: Clocks, again: Again) -> None:
     """Then the time is read once more."""
