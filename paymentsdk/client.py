@@ -165,15 +165,19 @@ class PaymentsClient:
 
             transport = AiohttpTransport(session=session)
         clock = options.get("clock") or SystemClock()
-        self._journaling: Journaling | None = _journaling_with(options.get("journal"), clock)
         flow = options.get("flow") or FlowControl()
         runtime = Runtime(transport, clock, flow, exchange=_exchange_refresh_token, read=_read_platform_time)
-        if self._journaling is not None:
+        self._journaling: Journaling | None = None
+        if (journal := options.get("journal")) is not None:
+            # A journal without `resolve` would fail only after the write was sent.
+            check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
             from paymentsdk.journal._run import run
+            from paymentsdk.journal._turns import Journaling
 
-            runtime.write_by_name = partial(run, self._journaling)
-            runtime.observe = self._journaling.platform_clock.observe
-            runtime.platform_time = self._journaling.platform_clock.now
+            journaling = self._journaling = Journaling(journal, clock)
+            runtime.write_by_name = partial(run, journaling)
+            runtime.observe = journaling.platform_clock.observe
+            runtime.platform_time = journaling.platform_clock.now
         self._engine: Engine = Engine(runtime, settings)
 
     @classmethod
@@ -196,7 +200,13 @@ class PaymentsClient:
         if not base_url:
             raise RequestInvalid("PAYMENTSDK_BASE_URL", "is not set in the environment; a sandbox prints it")
         if options.get("transport") is None and options.get("session") is None:
-            options["transport"] = _transport_named(os.environ.get("PAYMENTSDK_TRANSPORT") or "aiohttp")
+            name = os.environ.get("PAYMENTSDK_TRANSPORT") or "aiohttp"
+            if name not in ("aiohttp", "http11"):
+                raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
+            if name == "http11":
+                from paymentsdk.transports.http11 import Http11Transport  # imported only if it is used
+
+                options["transport"] = Http11Transport()
         return cls(
             None if options.get("auth") is not None else os.environ.get("PAYMENTSDK_ACCESS_TOKEN") or None,
             base_url=base_url,
@@ -459,7 +469,7 @@ class PaymentsClient:
             RequestInvalid: The client has no journal, or *look_up* names an unknown operation.
             JournalUnavailable: The journal does not respond. The finished records stay finished.
         """
-        return await self._recovery(self._looked_up_by(look_up)).run(progress)
+        return await self._recovery(look_up).run(progress)
 
     def recovery(self, *, every: float = 5.0, look_up: LookUps | None = None) -> AbstractAsyncContextManager[None]:
         """Recover in the background, now and then again *every* so many seconds, as long as the context lasts.
@@ -478,27 +488,21 @@ class PaymentsClient:
         from paymentsdk.journal._recovery import Backoff, repeatedly
 
         clock = self._engine.runtime.clock
-        backoff = Backoff(clock.monotonic, check_seconds("every", every))
-        operations = self._looked_up_by(look_up)
-        return repeatedly(lambda: self._recovery(operations, backoff).run(), clock.sleep, every)
+        make = partial(self._recovery, look_up, Backoff(clock.monotonic, check_seconds("every", every)))
+        make()  # Raises now, and not in the background.
+        return repeatedly(lambda: make().run(), clock.sleep, every)
 
-    def _looked_up_by(self, look_up: LookUps | None) -> Mapping[str, Operation[object, object]]:
-        """Return the operations by name, with the functions of *look_up* for those that it names."""
+    def _recovery(self, look_up: LookUps | None, backoff: Backoff | None = None) -> Recovery:
+        from paymentsdk.journal._recovery import Recovery
+
+        if self._journaling is None:
+            raise RequestInvalid("journal", "is not set: use PaymentsClient(journal=...)")
         operations = dict(self.operations)
         for name, function in (look_up or {}).items():
             if name not in operations:
                 reason = f"names {name!r}, which is not an operation of this client, such as orders.create"
                 raise RequestInvalid("look_up", reason)
             operations[name] = replace(operations[name], look_up=function)
-        return operations
-
-    def _recovery(
-        self, operations: Mapping[str, Operation[object, object]], backoff: Backoff | None = None
-    ) -> Recovery:
-        from paymentsdk.journal._recovery import Recovery
-
-        if self._journaling is None:
-            raise RequestInvalid("journal", "is not set: use PaymentsClient(journal=...)")
         observers = self._engine.settings.observers
         return Recovery(self._journaling, self._engine_of, operations, observers, backoff)
 
@@ -628,23 +632,3 @@ async def _read_platform_time(engine: Engine) -> None:
         return  # Its response had a `Date`, too.
     except (Incomplete, NoAnswer) as error:
         raise NotSent(str(error)) from None
-
-
-def _journaling_with(journal: Journal | None, clock: Clock) -> Journaling | None:
-    if journal is None:
-        return None
-    # A journal without `resolve` would fail only after the write was sent.
-    check_methods("journal", journal, "begin", "get", "renew", "resolve", "claim", "records", "aclose")
-    from paymentsdk.journal._turns import Journaling
-
-    return Journaling(journal, clock)
-
-
-def _transport_named(name: str) -> Transport | None:
-    if name == "aiohttp":
-        return None  # The default.
-    if name != "http11":
-        raise RequestInvalid("PAYMENTSDK_TRANSPORT", "must be aiohttp or http11")
-    from paymentsdk.transports.http11 import Http11Transport  # imported only if it is used
-
-    return Http11Transport()
