@@ -166,7 +166,7 @@ class PaymentsClient:
             transport = AiohttpTransport(session=session)
         clock = options.get("clock") or SystemClock()
         flow = options.get("flow") or FlowControl()
-        runtime = Runtime(transport, clock, flow, exchange=_exchange_refresh_token, read=_read_platform_time)
+        runtime = Runtime(transport, clock, settings, flow, exchange=_exchange_refresh_token, read=_read_platform_time)
         self._journaling: Journaling | None = None
         if (journal := options.get("journal")) is not None:
             # A journal without `resolve` would fail only after the write was sent.
@@ -340,8 +340,7 @@ class PaymentsClient:
         if not hasattr(owner, "_engine"):
             raise RequestInvalid("method", "must be of a client, a resource or a search; nothing was called")
         engine, results = engine_of(owner), list["Result[T]"]()
-        recorder = engine.copy(engine.settings)
-        recorder.results = results
+        recorder = Engine(engine.runtime, engine.settings, engine.bearer, results)
         function = cast("Callable[..., Awaitable[T]]", getattr(method, "__func__"))  # noqa: B009 - type checkers
         value = await function(owner._copy(recorder), *args, **kwargs)  # noqa: SLF001 - what a `Caller` is
         if not results:
@@ -391,8 +390,8 @@ class PaymentsClient:
         """
         check_seconds("grace", grace, zero=True)
         runtime = self._engine.runtime
-        if self._engine.origin is not None:
-            return
+        if self._engine.settings is not runtime.settings:
+            return  # This is a copy.
         runtime.close()
         async with AsyncExitStack() as closing:  # Runs the last callback first, even if one raises.
             if self._journaling is not None:
@@ -601,7 +600,7 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
     refresh_token, runtime, settings = masked(refresh_token), engine.runtime, engine.settings
     started, patience = runtime.clock.monotonic(), settings.refresh_timeout
     terms = structs.replace(
-        engine.origin or settings,
+        runtime.settings,
         auth=settings.auth,
         account=settings.account,
         timeout=RefreshTimeout(patience, patience / 2),
@@ -609,8 +608,7 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
     runtime.asking.add(id(settings.auth))
     try:
         # The access token is checked when it is used: even with a bad access token, the refresh token must be kept.
-        exchanging = Engine(runtime, terms, origin=engine.origin or settings)
-        pair = (await OAuth(exchanging).refresh(refresh_token)).pair(runtime.clock.now())
+        pair = (await OAuth(Engine(runtime, terms)).refresh(refresh_token)).pair(runtime.clock.now())
     finally:
         runtime.asking.discard(id(settings.auth))
     if settings.observers:

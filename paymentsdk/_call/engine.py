@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 C = TypeVar("C", bound="Caller")
 R = TypeVar("R")
+Results: TypeAlias = list[Result[Any]] | None
 
 #: The classes that have plans. An unkeyed write needs a fresh connection, and token requests need none of this.
 _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
@@ -72,26 +73,22 @@ class Engine:
     """Makes calls with the settings of a client or of its copy. All of them share one `Runtime`."""
 
     def __init__(
-        self, runtime: Runtime, settings: Settings, *, origin: Settings | None = None, bearer: Bearer | None = None
+        self, runtime: Runtime, settings: Settings, bearer: Bearer | None = None, results: Results = None
     ) -> None:
         self.runtime = runtime
         self.settings = settings
-        #: The settings of the client, if this is the engine of a copy.
-        self.origin = origin
         #: Identifies the seller: the name of the account, or else the identity of the auth scheme.
         self.seller_key = Seller(settings.auth) if settings.account is None else settings.account
         self.signer, tokens = signer_or_tokens(settings.auth)
         self.bearer = Bearer(tokens) if bearer is None else bearer
         #: Gets the result of the last call, for `PaymentsClient.with_result`.
-        self.results: list[Result[Any]] | None = None
+        self.results = results
         #: The plans of the operations called so far; `None` for an operation that cannot be inline.
         self._plans: dict[object, Plan[Any, Any] | None] = {}
 
-    def copy(self, settings: Settings, *, bearer: Bearer | None = None) -> Engine:
+    def copy(self, settings: Settings) -> Engine:
         """Return an engine with other *settings*, for a copy of the client."""
-        engine = Engine(self.runtime, settings, origin=self.origin or self.settings, bearer=bearer)
-        engine.results = self.results
-        return engine
+        return Engine(self.runtime, settings, results=self.results)
 
     def changed(self, options: CallOptions) -> Engine:
         """Return an engine with other *options*, and mask their credentials in place.
@@ -103,7 +100,7 @@ class Engine:
 
     def for_one_seller(self) -> Engine:
         """Return an engine that accepts only tokens of the seller that its first token names."""
-        return self.copy(self.settings, bearer=self.bearer.of_one_seller())
+        return Engine(self.runtime, self.settings, self.bearer.of_one_seller(), self.results)
 
     async def call(self, operation: Operation[B, R], body: B | None = None, **arguments: object) -> Result[R]:
         """Carry out *operation*, and return its value with all that is known about the call.

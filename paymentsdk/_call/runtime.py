@@ -18,6 +18,7 @@ from paymentsdk.transports.base import DiscardingTransport, Response, Transport
 if TYPE_CHECKING:
     from paymentsdk._auth.refresh import RefreshingToken
     from paymentsdk._auth.token_store import TokenPair
+    from paymentsdk._call.settings import Settings
     from paymentsdk._clock import Clock
 
 
@@ -27,6 +28,8 @@ class Runtime:
 
     transport: Transport
     clock: Clock
+    settings: Settings
+    """The settings of the client itself; a copy has others."""
     flow_control: FlowControl
     exchange: Callable[..., Awaitable[TokenPair]]
     """Exchanges a refresh token; it takes the engine of the call, and the token."""

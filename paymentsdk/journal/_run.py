@@ -335,7 +335,7 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         not_after, body = row.not_after - row.begun + begun, self.intent.content if row.body is None else row.body
         dated = structs.replace(row, begun=begun, not_after=not_after, is_dated=True, body=body)
         # A copy, so that `with_result` does not collect these reads.
-        reader = Engine(engine.runtime, engine.settings, origin=engine.origin)
+        reader = Engine(engine.runtime, engine.settings)
         try:
             result = await operation.look_up(reader, dated, self._others)
         except Exception as error:  # noqa: BLE001 - a look-up of a caller's operation may raise anything
