@@ -12,35 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from paymentsdk import errors
 from paymentsdk._codec.anomaly import DecodingError
+from paymentsdk._contract import rules
 from paymentsdk._contract.error_response import has_object, parse_error_response
-from paymentsdk._contract.rules import (
-    CANCELLED,
-    KEY_LIFETIME,
-    MAX_UNSETTLED,
-    TABLE,
-    Failure,
-    Settles,
-    Verdict,
-    classify_response,
-    is_in_progress,
-    settles,
-    settles_read,
-)
+from paymentsdk._contract.rules import Failure, Settles, Verdict
 from paymentsdk._validate import check_bool, check_seconds, check_within
-from paymentsdk.errors import (
-    APIError,
-    ClientClosed,
-    NoAnswer,
-    NotSent,
-    OutcomeUnknown,
-    PaymentsError,
-    ReauthorizationRequired,
-    RefreshFailed,
-    RequestInvalid,
-    describe,
-    visible,
-)
+from paymentsdk.errors import APIError, NoAnswer, NotSent, OutcomeUnknown, PaymentsError
 from paymentsdk.transports.base import UNSENT, PoolFull, Response, SendFailed, header
 
 if TYPE_CHECKING:
@@ -56,7 +34,7 @@ R = TypeVar("R")
 _BAD_REQUEST = 400
 _MOST_ATTEMPTS = 20
 #: Errors that kept a request from being made. The caller gets them unchanged.
-OWN_ERRORS = (RequestInvalid, ReauthorizationRequired, RefreshFailed, ClientClosed)
+OWN_ERRORS = (errors.RequestInvalid, errors.ReauthorizationRequired, errors.RefreshFailed, errors.ClientClosed)
 
 
 # --- the outcome of one attempt, if it is not a `Result` -------------------------------------------------------------
@@ -119,23 +97,24 @@ def not_attempted(reason: str, cause: PaymentsError | None = None) -> Stopped:
 
 def client_closed() -> Stopped:
     """Return the outcome of an attempt on a closed client: nothing is sent any more."""
-    closed = ClientClosed("the client was closed")
+    closed = errors.ClientClosed("the client was closed")
     return not_attempted(str(closed), closed)
 
 
 def no_token(error: Exception) -> Stopped:
     """Return the outcome of an attempt without a token: the token source raised *error*, and nothing was sent."""
-    reason = describe(error)
+    reason = errors.describe(error)
     cause = _own(error) if isinstance(error, PaymentsError) else None
     if not isinstance(cause, OWN_ERRORS):
-        cause = RefreshFailed(reason, cause)
+        cause = errors.RefreshFailed(reason, cause)
     return not_attempted(f"no token: {reason}", cause)
 
 
 def not_signed(error: Exception) -> Stopped:
     """Return the outcome of an attempt that could not be signed because of *error*: nothing was sent."""
     cause = _own(error) if isinstance(error, OWN_ERRORS) else None
-    return Stopped(Unsent(reason=f"the request could not be signed: {describe(error)}", cause=cause, permanent=True))
+    reason = f"the request could not be signed: {errors.describe(error)}"
+    return Stopped(Unsent(reason=reason, cause=cause, permanent=True))
 
 
 def _own(error: PaymentsError) -> PaymentsError:
@@ -154,7 +133,7 @@ def cut_off(error: BaseException, reason: str, *, timed_out: bool = False) -> Fa
 
 def interrupted(error: BaseException) -> str:
     """Return why *error* ended an attempt: the caller cancelled it, or the program ends."""
-    return CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__
+    return rules.CANCELLED if isinstance(error, asyncio.CancelledError) else type(error).__name__
 
 
 def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -> Failed | None:
@@ -180,17 +159,17 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
         case asyncio.CancelledError() if not cancelled:
             # A task of the transport was cancelled. Raised here, it would end our task without a word about the money.
             return Unanswered(reason="the transport raised CancelledError without a cancellation")
-        case ClientClosed():
+        case errors.ClientClosed():
             return Unsent(reason=str(error), cause=_own(error), permanent=True)
         case Exception():
-            return Unanswered(reason=f"the transport raised {describe(error)}", timed_out=expired)
+            return Unanswered(reason=f"the transport raised {errors.describe(error)}", timed_out=expired)
         case _:
             return None
 
 
 def not_decoded(response: Response, error: Exception) -> Unanswered:
     """Return the outcome if a response came, but reading it raised *error*."""
-    reason = error if isinstance(error, DecodingError) else f"reading it raised {describe(error)}"
+    reason = error if isinstance(error, DecodingError) else f"reading it raised {errors.describe(error)}"
     return Unanswered(reason=f"HTTP {response.status}, but {reason}", response=response)
 
 
@@ -203,12 +182,12 @@ def error_response(
     except Exception as cause:  # noqa: BLE001 - a user's transport may return a body that is not bytes
         return not_decoded(response, cause)
     status, codes = response.status, error.codes
-    kind = classify_response(operation.errors, status, error.code, codes)
-    proof = settles_read(status)
+    kind = rules.classify_response(operation.errors, status, error.code, codes)
+    proof = rules.settles_read(status)
     if operation.writes:
         with_object = has_object(response)
-        proof = settles(operation.errors, status, codes, kind, random_key=random_key, has_object=with_object)
-    busy = operation.keyed and proof is not Settles.ALL and is_in_progress(kind, codes)
+        proof = rules.settles(operation.errors, status, codes, kind, random_key=random_key, has_object=with_object)
+    busy = operation.keyed and proof is not Settles.ALL and rules.is_in_progress(kind, codes)
     wait = error.retry_after or 0.0
     return Rejected(
         kind=kind, reason=str(error), response=response, retry_after=wait, settles=proof, error=error, in_progress=busy
@@ -248,10 +227,10 @@ class History(Struct, eq=False):
     def key_lasts(self, clock: Clock) -> float:
         """Return the seconds until the platform may have forgotten the key, and would execute the request again."""
         if self.first_sent is None:
-            return KEY_LIFETIME
+            return rules.KEY_LIFETIME
         monotonic, timestamp = self.first_sent
         # While a machine is suspended, its monotonic clock may stand still.
-        return KEY_LIFETIME - max(clock.monotonic() - monotonic, clock.now() - timestamp)
+        return rules.KEY_LIFETIME - max(clock.monotonic() - monotonic, clock.now() - timestamp)
 
     def record(self, failure: Failed, monotonic: float, timestamp: float) -> None:
         """Record the *failure* of an attempt that began at these times."""
@@ -302,7 +281,7 @@ def next_step(rule: RetryClass, failure: Failed, history: History, policy: Retry
     The step is ``RETRY`` if the policy, the deadline and the budget allow it, ``REFRESH`` if the client can get another
     token, or ``STOP``.
     """
-    verdict = TABLE[rule][failure.kind]
+    verdict = rules.TABLE[rule][failure.kind]
     if verdict is not Verdict.REFRESH and (failure.permanent or failure.retry_after > policy.max_retry_after):
         return Verdict.STOP
     match verdict:
@@ -310,7 +289,7 @@ def next_step(rule: RetryClass, failure: Failed, history: History, policy: Retry
             may_retry = history.ambiguous_attempts == 1
         case Verdict.IF_UNSETTLED:
             is_open = history.ambiguous_attempts > 0 and failure.settles is not Settles.ALL
-            may_retry = is_open and history.unsettled <= MAX_UNSETTLED
+            may_retry = is_open and history.unsettled <= rules.MAX_UNSETTLED
         case Verdict.IF_ASKED:
             may_retry = policy.retry_unkeyed
         case _:
@@ -369,7 +348,7 @@ def _true_error(operation: Operation[B, R], last: Failed, history: History, *, o
         return rejection
     cause = last.cause if isinstance(last, Unsent) else None
     # A rejected token refresh would look like the platform's answer to the request itself.
-    if isinstance(cause, ReauthorizationRequired):
+    if isinstance(cause, errors.ReauthorizationRequired):
         cause.settled = operation.writes and not own_key
     if isinstance(cause, OWN_ERRORS):
         return cause
@@ -382,4 +361,4 @@ def _reason(last: Failed) -> str:
     """Return why a write is in doubt; for a 4xx in a form that a program can read."""
     if not isinstance(last, Rejected) or last.error.status < _BAD_REQUEST or last.kind is Failure.SERVER:
         return last.reason
-    return f"platform_error:{visible(last.error.code or str(last.error.status))}"
+    return f"platform_error:{errors.visible(last.error.code or str(last.error.status))}"

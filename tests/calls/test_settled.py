@@ -200,8 +200,8 @@ def by_first(settles):
     return lambda errors, status, codes, kind, **facts: settles(errors, status, codes[:1], kind, **facts)
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.settles", around=by_status)
-@pytest.mark.control("paymentsdk._call.verdicts.settles", around=by_first)
+@pytest.mark.control("paymentsdk._contract.rules.settles", around=by_status)
+@pytest.mark.control("paymentsdk._contract.rules.settles", around=by_first)
 @pytest.mark.control("paymentsdk._call.verdicts.has_object", lambda response: False)
 async def test_the_status_every_code_and_the_object_are_compared() -> None:
     """Every example is as said above; where only the status or the first code is compared, some are not."""

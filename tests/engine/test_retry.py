@@ -88,7 +88,7 @@ async def test_no_pause_outlives_the_call(play) -> None:
 SLOW = RetryPolicy(attempts=20, max_retry_after=86_400, base_delay=0)
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.KEY_LIFETIME", inf)
+@pytest.mark.control("paymentsdk._contract.rules.KEY_LIFETIME", inf)
 async def test_nothing_is_sent_again_after_23_hours(play) -> None:
     """The platform forgets a key after 24 hours, and would then do it twice: the last resend is before 23 hours."""
     played = await play("orders.create", asks_for(5 * 3600, 503), timeout=ENDLESS, retry=SLOW)
@@ -125,7 +125,7 @@ async def test_a_machine_that_slept_does_not_send_again(
     assert [1, 0] == [attempt.number for attempt in attempts]
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
+@pytest.mark.control("paymentsdk._contract.rules.KEY_LIFETIME", inf, raises=pytest.fail.Exception)
 @pytest.mark.parametrize("refused_before", [False, True])
 async def test_a_machine_that_slept_during_an_attempt_does_not_send_again(make_client, clock, jobs, *, refused_before):
     """A key is as old as the request, and not as the reset that the machine finds a day later, when it wakes up."""

@@ -78,7 +78,7 @@ async def test_sequence(play, jobs, failures, *, name: str, steps: list[str], re
     assert 1 == len({(request.body, request.headers.get("X-Idempotency-Key")) for request in played.requests})
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.MAX_UNSETTLED", inf)
+@pytest.mark.control("paymentsdk._contract.rules.MAX_UNSETTLED", inf)
 async def test_a_conflict_with_ourselves_is_waited_out_twice(play, failures) -> None:
     """However many attempts are allowed, a conflict after a doubt is asked about at most two more times."""
     played = await play("orders.create", failures["reset"], failures["409"], retry=RetryPolicy(attempts=10))
@@ -96,7 +96,7 @@ LOCKED = [
 ]
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
+@pytest.mark.control("paymentsdk._contract.rules.is_in_progress", lambda kind, codes: False, raises=errors.APIError)
 @pytest.mark.parametrize("locked", LOCKED)
 async def test_a_key_that_was_sent_before_this_call(make_client, locked: Response) -> None:
     """Whoever brings a key may settle an earlier call with it: while that is still at work, its outcome is unknown."""

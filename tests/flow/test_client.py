@@ -121,7 +121,7 @@ def as_the_status_says(original: Callable[..., object]) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("kind", [Failure.CLIENT_ERROR])
-@pytest.mark.control("paymentsdk._call.verdicts.classify_response", around=as_the_status_says)
+@pytest.mark.control("paymentsdk._contract.rules.classify_response", around=as_the_status_says)
 async def test_a_429_that_is_declared_as_something_else_closes_no_gate(clock, connect, kind: Failure):
     """As a quota of one thing, which says nothing of the other calls."""
     platform = Platform(clock, Response(429, {"Retry-After": "3600"}, b'{"error":"custom"}'))

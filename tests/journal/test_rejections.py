@@ -190,7 +190,7 @@ async def test_attempts_without_effect_do_not_count(
     assert RecordState.REFUSED is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.settles", around=believing)
+@pytest.mark.control("paymentsdk._contract.rules.settles", around=believing)
 @pytest.mark.parametrize("before", [(LOST,), (TOO_MANY, LOST), (says(503, "x"),)], ids=["lost", "429, lost", "503"])
 async def test_a_rejection_after_a_doubt_is_not_final(
     start: Start, platform: Platform, before: tuple[Response | SendFailed, ...]
@@ -203,7 +203,7 @@ async def test_a_rejection_after_a_doubt_is_not_final(
     assert RecordState.UNKNOWN is await state_of(client, "n-1")
 
 
-@pytest.mark.control("paymentsdk._call.verdicts.settles", around=believing)
+@pytest.mark.control("paymentsdk._contract.rules.settles", around=believing)
 @pytest.mark.parametrize(
     ("by", "response"), [("the same name", PLAIN), ("recovery", PLAIN), ("the same name", TOO_MANY)]
 )
