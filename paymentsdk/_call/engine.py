@@ -34,14 +34,12 @@ from paymentsdk._call.response import Result
 from paymentsdk._call.verdicts import History
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.rules import RetryClass
-from paymentsdk._headers import Headers, masked_values, secret_values
+from paymentsdk._headers import Headers, secret_values
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk.errors import PaymentsError, RequestInvalid
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from paymentsdk._auth.token_store import TokenPair
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.runtime import Runtime
@@ -127,29 +125,13 @@ class Engine:
         operation: Operation[B, R],
         body: B | None,
         *,
-        query: Mapping[str, object] | None = None,
-        idempotency_key: str | UUID | None = None,
-        first_sent_at: datetime | None = None,
         once: str | None = None,
         not_after: datetime | timedelta | None = None,
         defer: bool = False,
-        headers: Mapping[str, str] | None = None,
-        **path: PathValue,
+        **request: Any,  # noqa: ANN401 - those of `make_intent`
     ) -> Awaitable[Result[R]]:
         """Check what the caller passes, and return an awaitable that carries it out."""
-        headers = masked_values(headers) if headers else headers
-        intent = make_intent(
-            operation,
-            body,
-            path,
-            headers,
-            query,
-            settings=self.settings,
-            clock=self.runtime.clock,
-            key=idempotency_key,
-            first_sent_at=first_sent_at,
-            derives_key=once is not None,
-        )
+        intent = make_intent(operation, body, self.settings, self.runtime.clock, None, once is not None, **request)
         self.runtime.ensure_open()
         if once is not None or not_after is not None or defer:
             if (write := self.runtime.write_by_name) is None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from paymentsdk._call.settings import check_key
 from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.operation import Operation
-from paymentsdk._headers import Headers, check_headers, merge
+from paymentsdk._headers import Headers, check_headers, masked_values, merge
 from paymentsdk._secrets import HiddenRepr
 from paymentsdk._validate import plain_moment
 from paymentsdk.errors import RequestInvalid
@@ -86,38 +86,40 @@ class Intent(HiddenRepr, Struct, Generic[B, R], frozen=True, eq=False, gc=False)
         )
 
 
-def make_intent(
+def make_intent(  # noqa: PLR0917 - the names are free for placeholders
     operation: Operation[B, R],
     body: B | None,
-    path: dict[str, PathValue],
-    headers: Mapping[str, str] | None,
-    query: Mapping[str, object] | None = None,
-    *,
     settings: Settings,
     clock: Clock,
-    key: str | UUID | None = None,
-    first_sent_at: datetime | None = None,
-    derives_key: bool = False,
     target: str | None = None,
+    derives_key: bool = False,  # noqa: FBT001, FBT002 - as all before the slash: a placeholder may have the name
+    /,
+    *,
+    query: Mapping[str, object] | None = None,
+    idempotency_key: str | UUID | None = None,
+    first_sent_at: datetime | None = None,
+    headers: Mapping[str, str] | None = None,
+    **path: PathValue,
 ) -> Intent[B, R]:
     """Check what the caller passes, and return the request that all attempts send.
 
     Args:
         operation: The operation to carry out.
         body: The request body, which is encoded here.
-        path: The values of the placeholders in the path.
-        headers: Further header fields.
-        query: The filters of a search.
         settings: The settings of the client, which may have a key.
         clock: Makes the random key.
-        key: The caller's own key. Random by default.
-        first_sent_at: When an earlier call sent *key*.
-        derives_key: Whether a journal will derive the key. Then no random key is made.
         target: The path with the query of a kept request, which was checked before it was kept.
+        derives_key: Whether a journal will derive the key. Then no random key is made.
+        query: The filters of a search.
+        idempotency_key: The caller's own key. Random by default.
+        first_sent_at: When an earlier call sent the key.
+        headers: Further header fields.
+        **path: The values of the placeholders in the path.
 
     Raises:
         RequestInvalid: Something breaks a rule.
     """
+    headers = masked_values(headers) if headers else headers
     if not isinstance(operation, Operation):
         raise RequestInvalid("operation", "expected an Operation, such as OPERATIONS['orders.get']")
     _ = operation.decoder  # Made at its first use: a result type that cannot be decoded must fail before a write.
@@ -127,9 +129,9 @@ def make_intent(
             target = fill_path(operation.path, operation.path_names, path)
         if (query or operation.query) and (filters := operation.query_encoder.encode(query or {})):
             target += f"?{filters}"
-    if key is not None and not operation.keyed:
+    if idempotency_key is not None and not operation.keyed:
         raise RequestInvalid("idempotency_key", f"{operation.name} takes no idempotency key")
-    own_key = settings.idempotency_key if key is None and operation.keyed else key
+    own_key = settings.idempotency_key if idempotency_key is None and operation.keyed else idempotency_key
     has_own_key = own_key is not None
     sent_before = None
     if first_sent_at is not None:

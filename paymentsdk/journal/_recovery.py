@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -224,12 +224,11 @@ def kept_intent(
     if settings.timeout.attempt is None and settings.timeout.total is None:
         raise RequestInvalid("timeout", "must be bounded to send a record: its lease has to outlive it")
     body = operation.encoder.decode(record.body) if operation.encoder is not None and record.body else None
-    return make_intent(
-        operation, body, dict(values), record.headers, settings=settings, clock=engine.runtime.clock, target=record.path
-    )
+    clock = engine.runtime.clock
+    return make_intent(operation, body, settings, clock, record.path, headers=record.headers, **values)
 
 
-def _path_values(operation: Operation[object, object], path: str) -> dict[str, str] | None:
+def _path_values(operation: Operation[object, object], path: str) -> dict[str, Any] | None:
     """Return the values of the operation's placeholders in *path*; `None` if *path* does not match the operation."""
     pattern = re.escape(operation.path)
     for name in operation.path_names:
