@@ -135,8 +135,7 @@ def _notify_end(call: ObservedCall[Any, Any], error: BaseException | None, statu
 def report(call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None = None) -> None:
     """Tell the observers and the log about an attempt: its *response*, and its *failure* if it failed."""
     reason = None if failure is None else failure.reason
-    since = call.sending if failure is None or failure.attempted else call.started
-    attempt = _attempt_ended(call, response, failure, reason, since)
+    attempt = _attempt_ended(call, response, failure, reason)
     level = logging.DEBUG if reason is None else logging.INFO
     if logger.isEnabledFor(level):
         label = f"attempt {attempt.number}" if attempt.number else "no request"
@@ -151,12 +150,11 @@ def warn_outcome_unknown(call: ObservedCall[Any, Any], reason: str) -> None:
     """
     if (key := call.intent.key) is not None:
         reason = f"{reason} (idempotency_key={key!r})"
-    attempt = _attempt_ended(call, None, None, reason, call.started)
-    _log(logging.WARNING, f"the outcome is unknown: {reason}", attempt)
+    _log(logging.WARNING, f"the outcome is unknown: {reason}", _attempt_ended(call, None, None, reason))
 
 
 def _attempt_ended(
-    call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None, reason: str | None, since: float
+    call: ObservedCall[Any, Any], response: Response | None, failure: Failed | None, reason: str | None
 ) -> AttemptEnded:
     number = call.attempts if failure is None or failure.attempted else 0
     return AttemptEnded(
@@ -165,7 +163,7 @@ def _attempt_ended(
         status=None if response is None else response.status,
         kind=None if failure is None else failure.kind,
         failure=reason,
-        elapsed=call.state.clock.monotonic() - since,
+        elapsed=call.state.clock.monotonic() - (call.sending if number else call.started),
         queued=call.waited if number else 0.0,
         reused=getattr(response, "reused", None),
         request_id=None if response is None else header(response.headers, "X-Request-Id"),
