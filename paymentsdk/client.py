@@ -21,7 +21,7 @@ from paymentsdk._call.engine import Engine, engine_of
 from paymentsdk._call.events import notify
 from paymentsdk._call.flow import FlowControl
 from paymentsdk._call.runtime import Runtime
-from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, SharedOptions, check_base_url, mask_options
+from paymentsdk._call.settings import SESSION_HEADER, CallOptions, Settings, SharedOptions, check_base_url
 from paymentsdk._clock import Clock, SystemClock
 from paymentsdk._contract.operation import Operation
 from paymentsdk._headers import check_headers, masked_values
@@ -230,7 +230,6 @@ class PaymentsClient:
         Raises:
             RequestInvalid: An option is invalid.
         """
-        mask_options(options)
         return self._copy(self._engine.changed(options))
 
     def account(self, name: str) -> Self:

@@ -35,10 +35,6 @@ class MapOutcome(Struct, Generic[T, R], frozen=True):
             raise self.error
         return cast("R", self._value)
 
-    def __repr__(self) -> str:
-        result = f"{self._value!r}" if self.error is None else f"error={self.error!r}"
-        return f"MapOutcome({self.item!r}, {result})"
-
 
 async def outcomes(
     function: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], concurrency: int, *, ordered: bool

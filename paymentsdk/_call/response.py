@@ -11,14 +11,14 @@ from paymentsdk._call.intent import Intent
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
 from paymentsdk._contract.operation import Operation, PageShape
-from paymentsdk._secrets import HiddenRepr
+from paymentsdk._secrets import MaskedRepr
 from paymentsdk.transports.base import Response, header
 
 B = TypeVar("B")
 R = TypeVar("R")
 
 
-class Result(HiddenRepr, Struct, Generic[R], frozen=True, kw_only=True):
+class Result(MaskedRepr, Struct, Generic[R], frozen=True, kw_only=True):
     """The value of a call, and how it was obtained.
 
     A result cannot be pickled, as its body and headers may repeat credentials. Its `value` can, unless it holds some.
@@ -48,9 +48,6 @@ class Result(HiddenRepr, Struct, Generic[R], frozen=True, kw_only=True):
     def request_id(self) -> str | None:
         """The platform's ``X-Request-Id``; the platform's support will ask for it."""
         return header(self.headers, "X-Request-Id")
-
-    def __repr__(self) -> str:
-        return f"Result({self.value!r}, status={self.status}, attempts={self.attempts}, anomalies={self.anomalies!r})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]

@@ -89,13 +89,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     priority: Priority = "interactive"
 
     def changed(self, options: CallOptions) -> Settings:
-        """Return a copy of these settings with *options*, and mask the credentials of the options in place.
+        """Return a copy of these settings with *options*.
+
+        Their credentials are masked in place, so that no traceback shows them.
 
         Raises:
             RequestInvalid: An option is invalid.
             TypeError: An option has an unknown name.
         """
-        mask_options(options)
+        if "access_token" in options:
+            options["access_token"] = masked(options["access_token"])
+        if "headers" in options:
+            options["headers"] = masked_values(options["headers"])
         if unknown := sorted(options.keys() - CallOptions.__annotations__.keys()):
             raise TypeError(f"with_options() has no option {', '.join(unknown)}")
         changes: dict[str, object] = {name: value for name, value in options.items() if value is not None}
@@ -118,14 +123,6 @@ class Settings(Struct, frozen=True, kw_only=True):
         if (observers := options.get("observers")) is not None:
             changes["observers"] = tuple(observers)
         return structs.replace(self, **changes)
-
-
-def mask_options(options: CallOptions) -> None:
-    """Mask the credentials in *options* in place, so that no traceback shows them."""
-    if "access_token" in options:
-        options["access_token"] = masked(options["access_token"])
-    if "headers" in options:
-        options["headers"] = masked_values(options["headers"])
 
 
 def check_key(key: str | UUID) -> str:

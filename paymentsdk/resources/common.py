@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, StructMeta, field
 
 from paymentsdk._call.engine import Caller, Engine, engine_of
-from paymentsdk._call.settings import CallOptions, mask_options
+from paymentsdk._call.settings import CallOptions
 from paymentsdk._codec.encode import PathValue
 from paymentsdk._codec.timestamps import read_day
 from paymentsdk._contract.operation import Operation, PageShape
@@ -273,7 +273,6 @@ class Resource:
         Raises:
             RequestInvalid: An option is invalid.
         """
-        mask_options(options)
         return self._copy(self._engine.changed(options))
 
     def _copy(self, engine: Engine) -> Self:

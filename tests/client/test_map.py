@@ -119,8 +119,8 @@ async def test_a_failed_call_is_an_outcome() -> None:
 
     assert [None, NotFound, None, RequestInvalid] == [outcome.error and type(outcome.error) for outcome in outcomes]
     assert ["1", "3"] == [outcome.value.id for outcome in outcomes if outcome.error is None]
-    assert repr(outcomes[0]).startswith("MapOutcome('1', Order(id='1'")
-    assert repr(outcomes[1]).startswith("MapOutcome('2', error=NotFound(404")
+    assert repr(outcomes[0]).startswith("MapOutcome(item='1', error=None, _value=Order(id='1'")
+    assert repr(outcomes[1]).startswith("MapOutcome(item='2', error=NotFound(404")
     with pytest.raises(NotFound):
         _ = outcomes[1].value
 

@@ -44,7 +44,7 @@ async def test_the_result_of_a_call(make_client, clock) -> None:
     )
     assert (body, ()) == (result.raw, result.anomalies)
     assert clock.slept == pytest.approx([result.elapsed], abs=1e-6)
-    assert "Result(Order(id='ORD1'" in repr(result)
+    assert "Result(value=Order(id='ORD1'" in repr(result)
     assert {"a"} == {request.headers["X-Tag"] for request in transport.requests}
 
 
