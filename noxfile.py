@@ -58,8 +58,9 @@ def pinned(bounds: Iterable[str]) -> list[str]:
     return [bound.replace(">=", "==") for bound in bounds]
 
 
-#: libfaketime leaves timers alone.
+#: libfaketime leaves timers alone. It breaks `time.sleep`, so every Python of the environment waits in another way.
 REAL_TIMERS = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+SLEEPS = "import select, time; time.sleep = lambda seconds, wait=select.select: wait([], [], [], seconds) and None\n"
 #: Surroundings that have found defects: a command before pytest, options of pytest, and environment variables.
 SURROUNDINGS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     # The small letter of I has no dot, so CPython 3.11 does not recognize INSERT as insert.
@@ -88,6 +89,9 @@ def surroundings(session: nox.Session, name: str) -> None:
     if name == "turkish":
         session.run("localedef", "-i", "tr_TR", "-f", "UTF-8", f"{folder}/tr_TR.UTF-8", external=True)
         variables = {**variables, "LOCPATH": str(folder)}
+    if command[:1] == ["faketime"]:
+        [packages] = Path(session.virtualenv.location).glob("lib/*/site-packages")
+        (packages / "sleeps.pth").write_text(SLEEPS, encoding="utf-8")
     if not options:
         options = ["-p", "no:randomly"]
     tests = session.posargs or [*listed("tests/later.txt"), *listed("tests/oldest.txt"), "tests/sandbox", "tests/cli"]
