@@ -244,7 +244,7 @@ class PooledTransport(ABC, Generic[P]):
         if former is not None:
             if former.inherited:
                 # Both processes would write on the same connections, and read each other's responses.
-                raise of_another_process()
+                raise ClientClosed("the connections belong to another process: make the client after the fork")
             if former.loop is not loop and not former.loop.is_closed():
                 raise ClientClosed("the connections belong to another event loop: use one client per loop")
         pool = self._pool = self._new_pool()
@@ -286,10 +286,6 @@ def overslept(began: float, within: float | None) -> bool:
 
 def closed_while_waiting() -> ClientClosed:
     return ClientClosed("the transport was closed while the request waited for a connection")
-
-
-def of_another_process() -> ClientClosed:
-    return ClientClosed("the connections belong to another process: make the client after the fork")
 
 
 def shared_buffer() -> memoryview:

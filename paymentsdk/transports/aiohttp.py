@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import os
 import socket
 import time
 import warnings
@@ -44,7 +43,6 @@ from paymentsdk.transports._pool import (
     Pool,
     PooledTransport,
     closed_while_waiting,
-    of_another_process,
     overslept,
     unread_on,
 )
@@ -156,7 +154,7 @@ class AiohttpTransport(PooledTransport["SessionPool"]):
                 raise RequestInvalid("session", f"must be an aiohttp.ClientSession, not {type(session).__name__}")
             if session.auth is not None:
                 raise RequestInvalid("session", "has its own auth, but a request carries only one token")
-        super().__init__(partial(SessionPool, session, connector, tuple(trace_configs), os.getpid()), drain)
+        super().__init__(partial(SessionPool, session, connector, tuple(trace_configs)), drain)
 
     async def _exchange(self, pool: SessionPool, request: Request, within: float | None) -> Response:
         task = asyncio.current_task()
@@ -231,7 +229,7 @@ class SessionPool(Pool):
 
     Raises:
         SendFailed: aiohttp rejects the *options*.
-        ClientClosed: The caller's session belongs to another event loop, or was passed to another *process*.
+        ClientClosed: The caller's session belongs to another event loop.
     """
 
     def __init__(
@@ -239,7 +237,6 @@ class SessionPool(Pool):
         session: aiohttp.ClientSession | None,
         options: ConnectorOptions,
         trace_configs: Sequence[aiohttp.TraceConfig],
-        process: int,
     ) -> None:
         self.owned: bool = session is None
         super().__init__(options.get("limit", POOL_SIZE) if self.owned else 0)
@@ -249,8 +246,6 @@ class SessionPool(Pool):
         #: How many requests still ask the server to close their connections, since one of these is not trusted.
         self.emptying = 0
         if session is not None:
-            if process != os.getpid():
-                raise of_another_process()  # The other process may use connections that the session has already.
             self.session: aiohttp.ClientSession = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
                 if session.loop is not self.loop:
