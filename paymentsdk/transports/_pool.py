@@ -28,8 +28,6 @@ POOL_SIZE = 500
 HOST_BEGINS = len("https://")
 #: A larger request may not have left this machine when its response comes, so no other request may follow it.
 LARGE = 64 * 1024
-#: The most bytes of one read.
-_READ = 64 * 1024
 #: The name of a header field (RFC 9110, 5.6.2).
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FLAW = "the method, the URL or a header has a character in it that cannot be sent"
@@ -288,20 +286,10 @@ def closed_while_waiting() -> ClientClosed:
     return ClientClosed("the transport was closed while the request waited for a connection")
 
 
-def shared_buffer() -> memoryview:
-    """Return the buffer that all connections of a pool read into, one after the other.
-
-    By default, asyncio asks the system for 256 KiB at each read.
-    """
-    return memoryview(bytearray(_READ))
-
-
-def unread_on(wire: socket.socket | None) -> Callable[[int], object]:
+def unread_on(wire: socket.socket) -> Callable[[int], object]:
     """Return a function that is called with 0, and tells whether *wire* has unread bytes or its end."""
-    if wire is not None and sys.platform == "win32":
+    if sys.platform == "win32":
         return lambda _: select.select([wire.fileno()], [], [], 0)[0]
-    if wire is None or not hasattr(select, "poll"):
-        return lambda _: None
     poll = select.poll()  # Registered once: a new poll per request costs more than the check.
     poll.register(wire.fileno(), select.POLLIN)
     return poll.poll

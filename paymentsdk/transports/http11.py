@@ -29,7 +29,6 @@ from paymentsdk.transports._pool import (
     closed_while_waiting,
     flaw_of,
     overslept,
-    shared_buffer,
     words_of_system,
 )
 from paymentsdk.transports.base import Exchange, Request, Response, SendFailed
@@ -38,6 +37,8 @@ __all__: list[str] = []  # Public at the top level: import them from there.
 
 #: Only the transport sets these header fields: they frame the request, or decide whether its connection goes on.
 _OWN_FIELDS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"})
+#: The most bytes of one read.
+_READ = 64 * 1024
 #: Methods without a `Content-Length` if the request has no body.
 _BODILESS = frozenset({"GET", "HEAD"})
 #: The beginning of a URL: the scheme, the host, and the optional port.
@@ -200,7 +201,8 @@ class ConnectionPool(Pool):
         self._keepalive_timeout = keepalive_timeout
         self._ssl = ssl
         self._family = family
-        self._buffer = shared_buffer()
+        #: All connections read into it, one after the other. By default, asyncio allocates 256 KiB for each read.
+        self._buffer = memoryview(bytearray(_READ))
         #: The servers so far, by the beginning of their URLs.
         self.servers: dict[str, Server] = {}
         #: The timeouts of connections that are being opened; closing the pool ends them.
