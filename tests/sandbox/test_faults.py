@@ -58,7 +58,7 @@ async def test_a_request_that_breaks_does_nothing(plain, sandbox, data):
     """A reset comes before anything is done."""
     sandbox.faults.add(FaultRule(effect="reset", operation="orders.create"))
 
-    with pytest.raises(aiohttp.ClientError):
+    with pytest.raises(aiohttp.ClientOSError):  # An orderly end would be a ServerDisconnectedError.
         await plain("POST", "/v1/orders", data(), key="k")
 
     assert 0 == created(sandbox)

@@ -104,9 +104,7 @@ async def test_a_rejected_attempt_leaves_no_trace(client, sandbox, order):
     new_order = await client.orders.create(order())
     sandbox.clock.advance("PT1M")
 
-    sandbox.buyer.reject(new_order)
-
-    assert new_order == await client.orders.get(new_order.id)
+    assert new_order == sandbox.buyer.reject(new_order) == await client.orders.get(new_order.id)
     assert "processed" == sandbox.buyer.pay(new_order).status
 
 

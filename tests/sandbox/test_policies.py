@@ -36,15 +36,6 @@ async def test_the_policies_of_a_seller_hold_for_a_token_that_is_rejected(sandbo
     sandbox.revoke(tenant.access_token)
     assert (401, {"code", "message"}) == await rejected(tenant.access_token)
     assert (400, {"message", "error", "status", "cause"}) == await rejected("TEST-unknown")
-
-
-async def test_a_seller_may_have_their_own(connect, sandbox, order):
-    """Tests that share a sandbox do not share policies."""
-    tenant = sandbox.create_tenant(policies={"cancel_from": "any"})
-    async with connect(sandbox, tenant) as client:
-        new_order = await client.orders.create(order())
-        sandbox.buyer.pay(new_order)
-        assert "canceled" == (await client.orders.cancel(new_order.id)).status
     with pytest.raises(ValueError, match="cancel_from"):
         sandbox.create_tenant(policies={"cancel_from": "nowhere"})
 
