@@ -236,7 +236,7 @@ class ConnectionPool(Pool):
             ClientClosed: The pool was closed meanwhile.
         """
         self._make_room()
-        connection = Connection(self._buffer, partial(self._release, server), partial(self._forget, server))
+        connection = Connection(self._buffer, partial(self._release, server), self.connections.discard)
         self.connections.add(connection)
         bound, began = asyncio.timeout(within), time.time()
         failure: SendFailed | ClientClosed | None = None
@@ -275,26 +275,20 @@ class ConnectionPool(Pool):
 
         An idle connection exists then, since the caller has a place for a request.
         """
-        if len(self.connections) >= self.limit:
-            oldest = [server.idle[0] for server in self.servers.values() if server.idle]
-            min(oldest, key=lambda connection: connection.idle_until).abort()
+        while len(self.connections) >= self.limit:  # Some may have been closed by their servers.
+            idle = [server.idle for server in self.servers.values() if server.idle]
+            min(idle, key=lambda connections: connections[0].idle_until).popleft().abort()
 
     def _release(self, server: Server, connection: Connection) -> None:
         """Keep the *connection* to a *server* after a request, and close connections that were idle too long."""
         now = time.monotonic()
         while server.idle and server.idle[0].idle_until <= now:
-            server.idle[0].abort()
+            server.idle.popleft().abort()
         if self._keepalive_timeout and not self.closed:
             connection.idle_until = now + self._keepalive_timeout
             server.idle.append(connection)
         else:
             connection.abort()
-
-    def _forget(self, server: Server, connection: Connection) -> None:
-        """Remove the closed *connection* to a *server*."""
-        self.connections.discard(connection)
-        with suppress(ValueError):
-            server.idle.remove(connection)
 
     async def abort(self) -> None:
         """See `Pool.abort`."""
