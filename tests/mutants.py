@@ -48,7 +48,9 @@ TESTS = {
         "test_client.py test_public_names.py"
     ),
     "paymentsdk/sandbox": "sandbox sandbox_openapi",
-    "paymentsdk/transports": "transports engine/test_inline.py client/test_event_loops.py",
+    "paymentsdk/transports": (
+        "transports engine/test_errors.py engine/test_inline.py engine/test_retry.py client/test_event_loops.py"
+    ),
     "paymentsdk/reconcile": "reconcile internal",
     "paymentsdk/cli": "cli",
 }

@@ -55,7 +55,8 @@ def test_a_transport_belongs_to_its_loop(kind) -> None:
 @both
 def test_connections_end_with_their_loop(kind) -> None:
     """A runner may have a loop for each job: none leaves its connections to the garbage collector."""
-    transport, open_ = kind(), []
+    transport = kind()
+    open_ = [transport.open_connections]
 
     async def send(url: str) -> None:
         await transport.send(Request("GET", f"{url}/nothing"))
@@ -65,9 +66,40 @@ def test_connections_end_with_their_loop(kind) -> None:
         for _ in range(2):
             asyncio.run(send(sandbox.base_url))
             open_.append(transport.open_connections)
-    asyncio.run(transport.aclose())
+        with contextlib.closing(asyncio.new_event_loop()) as stopped:
+            stopped.run_until_complete(send(sandbox.base_url))
+            asyncio.run(transport.aclose())
+            open_.append(transport.open_connections)
+            stopped.run_until_complete(asyncio.sleep(0))
 
-    assert [1, 0] * 2 == open_
+    assert [0, *[1, 0] * 3] == open_
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request("GET", "ftp://127.0.0.1/"),
+        Request("GET", "http:///v1"),
+        Request("GET", "http://127.0.0.1:99999/"),
+        Request("GET", "http://[::1/"),
+        Request("GET", "http://127.0.0.1/canary b"),
+        Request("GET", "http://127.0.0.1/canary\tb"),
+        Request("GET", "http://127.0.0.1/canary\ud800"),
+        Request("GET /canary", "http://127.0.0.1/"),
+        Request("GET", "http://127.0.0.1/", {"X One": "canary"}),
+        Request("GET", "http://127.0.0.1/", {"X-One": "canary\x01"}),
+        Request("GET", "http://127.0.0.1/", {"": "canary"}),
+    ],
+    ids=repr,
+)
+@both
+async def test_what_cannot_be_sent_is_rejected(kind, request_: Request) -> None:
+    """A string that cannot be written, or would be read as more than one line, fails for good and shows no value."""
+    async with contextlib.aclosing(kind()) as transport:
+        sent, permanent, reason = await failed(transport, request_)
+
+    assert (False, True) == (sent, permanent)
+    assert "canary" not in reason
 
 
 @both

@@ -10,7 +10,7 @@ import pytest
 from paymentsdk import Http11Transport, Request, RequestInvalid, SendFailed
 from paymentsdk.testing import transport_conformance
 from tests.faults import FaultServer, Peer, always, http
-from tests.transports.http11 import opened, outcome
+from tests.transports.http11 import opened, outcome, turns
 from tests.transports.sending import assert_conforms
 from tests.transports.skipping import SkippingLoop
 
@@ -59,7 +59,20 @@ async def test_a_response_may_come_before_the_body_has_left() -> None:
         assert not transport._pool.connections
 
 
-# --- its loop, and its end --------------------------------------------------------------------------------------------
+async def test_a_server_that_speaks_first_gets_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If data, or the end of the connection, comes before the request, nothing was sent."""
+    connect = asyncio.get_running_loop().create_connection
+
+    async def connect_slowly(*arguments: object, **options: object) -> object:
+        pair = await connect(*arguments, **options)
+        await turns(10)
+        return pair
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", connect_slowly)
+    for script in (Peer.close, lambda peer: peer.write(b"220 ready\r\n")):
+        async with FaultServer(script) as server, opened() as transport:
+            failure = await outcome(transport, Request("POST", server.url()))
+        assert (False, "before the request") == (failure.sent, failure.reason[-18:])
 
 
 # --- options and requests ---------------------------------------------------------------------------------------------
@@ -74,24 +87,15 @@ def test_options_that_make_no_sense_are_rejected() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        Request("GET", "ftp://127.0.0.1/"),
-        Request("GET", "http:///v1"),
-        Request("GET", "http://127.0.0.1:99999/"),
-        Request("GET", "http://[::1/"),
         Request("GET", "http://user:canary@127.0.0.1/"),
         Request("GET", "http://b\xfccher.example/"),
         Request("GET", "http://127.0.0.1?x=/1"),
-        Request("GET", "http://127.0.0.1/a b"),
-        Request("GET", "http://127.0.0.1/a\tb"),
-        Request("GET", "http://127.0.0.1/\ud800"),
-        Request("GET /x", "http://127.0.0.1/"),
-        Request("GET", "http://127.0.0.1/", {"X One": "1"}),
-        Request("GET", "http://127.0.0.1/", {"": "1"}),
         *(Request("GET", "http://127.0.0.1/", {name: "1"}) for name in ("Host", "content-length", "Transfer-Encoding")),
+        *(Request("GET", "http://127.0.0.1/", {name: "1"}) for name in ("connection", "expect", "upgrade")),
     ],
     ids=repr,
 )
-async def test_what_cannot_be_sent_is_rejected(request_: Request) -> None:
+async def test_what_would_be_another_request_is_rejected(request_: Request) -> None:
     """A URL or a header that would be another request on the wire fails for good, with nothing sent and no secret."""
     async with opened() as transport:
         failure = await outcome(transport, request_)
@@ -99,6 +103,15 @@ async def test_what_cannot_be_sent_is_rejected(request_: Request) -> None:
     assert isinstance(failure, SendFailed)
     assert (False, True) == (failure.sent, failure.permanent)
     assert "canary" not in str(failure)
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+async def test_a_url_may_have_no_port(scheme: str, port: int) -> None:
+    """Without a port, the scheme says which."""
+    async with opened() as transport:
+        assert f"(nothing.invalid:{port})" in str(
+            await outcome(transport, Request("GET", f"{scheme}://nothing.invalid"))
+        )
 
 
 async def test_a_url_may_have_no_path() -> None:

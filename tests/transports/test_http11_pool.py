@@ -8,6 +8,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 import trustme
@@ -99,10 +100,9 @@ async def stage(*, secure: bool) -> AsyncIterator[tuple[FaultServer, Callable[..
         return
     ca = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
-    trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
+    ca.issue_cert("api.example.com").configure_cert(context)
     async with FaultServer(always(http()), tls=context) as server:
-        yield server, lambda **options: Http11Transport(ssl=trusting, **options)
+        yield server, partial(Http11Transport, ssl=False)
 
 
 @pytest.mark.control("paymentsdk.transports._pool.Pool.wait", wait_and_forget, raises=TimeoutError)

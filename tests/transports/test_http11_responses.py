@@ -135,6 +135,15 @@ async def test_what_is_well_formed_keeps_its_connection(name: str) -> None:
             assert 1 == server.opened
 
 
+async def test_header_fields_are_a_mapping() -> None:
+    """The first of equal names counts, in upper or lower case, and a `repr` shows no value of an unknown field."""
+    text = b"HTTP/1.1 200 OK\r\nX-One: 1\r\nx-one: 2\r\nServer: s\r\nContent-Length: 0\r\n\r\n"
+    async with FaultServer(once(text)) as server, opened() as transport:
+        fields = (await transport.send(Request("GET", server.url()))).headers
+    assert ({"x-one": "1", "Server": "s", "Content-Length": "0"}, 3) == (dict(fields), len(fields))
+    assert "{'x-one': '***', 'Server': 's', 'Content-Length': '0'}" == repr(fields)
+
+
 async def test_a_response_to_head_has_no_body() -> None:
     """The response to a HEAD request has the length of a body, and none; its connection goes on."""
     async with FaultServer(once(http(200, b"", length=5))) as server, opened() as transport:

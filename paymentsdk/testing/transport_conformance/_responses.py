@@ -113,7 +113,7 @@ async def _limit(link: Link, most: int) -> None:
 _LARGE = b"x" * 300 * KIB
 
 
-@served(once(http(200, _LARGE)))
+@served(once(http(200, _LARGE)), once(_OK + b"Connection: close\r\n\r\n" + _LARGE))
 async def a_response_may_be_as_large_as_allowed(link: Link) -> None:
     """A response of exactly ``max_response`` bytes is returned whole."""
     await link.receive("/", _LARGE, max_response=len(_LARGE))
