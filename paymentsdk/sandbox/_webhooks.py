@@ -261,7 +261,7 @@ class Webhooks:
         async with self._slots[delivery.tenant, delivery.webhook]:
             try:
                 url, headers, body = self._message(context, delivery)
-                timeout = aiohttp.ClientTimeout(total=durations(limit)[0].total_seconds())
+                timeout = aiohttp.ClientTimeout(durations(limit)[0].total_seconds() or 0.001)  # 0 would be no limit.
                 response = await session.post(url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
                 response.release()  # Closes the connection, unless the whole response has arrived.
                 status, pause = response.status, timedelta(seconds=retry_after(Headers(response.headers)) or 0)
