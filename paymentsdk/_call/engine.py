@@ -36,7 +36,7 @@ from paymentsdk._codec.encode import PathValue, fill_path
 from paymentsdk._contract.rules import RetryClass
 from paymentsdk._headers import Headers, secret_values
 from paymentsdk._secrets import HiddenRepr
-from paymentsdk.errors import PaymentsError, RequestInvalid
+from paymentsdk.errors import NotSent, PaymentsError, RequestInvalid
 from paymentsdk.transports.base import DirectTransport, Exchange, Request, Response, Transport
 
 if TYPE_CHECKING:
@@ -199,12 +199,13 @@ class Engine:
         """
         if self.signer is not None:
             return self.settings.account
-        has_token = False
-        with suppress(Exception):  # The read below reports what the token source raised.
-            has_token = self.bearer.token(self.runtime.clock.now()) is not None
-        if not has_token:
-            await self.runtime.read(self)
-        return self.bearer.user_id
+        for waits in (True, False):
+            with suppress(Exception):  # The read below reports what the token source raised.
+                if self.bearer.token(self.runtime.clock.now()) is not None:
+                    return self.bearer.user_id
+            if waits:
+                await self.runtime.read(self)  # It may be a call of a copy, whose bearer is another.
+        raise NotSent("no token: the token expired before it could be used")
 
 
 def engine_of(caller: Engine | Caller) -> Engine:
