@@ -206,6 +206,7 @@ EXCLUDED = {
     "excluded_payment_types": [{"id": "account_money"}],
     "excluded_payment_methods": [{"id": "debvisa"}],
     "installments": 3,
+    "default_installments": 3,
 }
 
 
