@@ -20,13 +20,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from msgspec import field, structs
 
 from paymentsdk._auth.refresh import RefreshingToken
 from paymentsdk._call import events, verdicts
-from paymentsdk._call.credential import Credential, user_id
+from paymentsdk._call.credential import Credential
 from paymentsdk._call.deadline import Deadline, Expired, cancelled_again, connect_timeout
 from paymentsdk._call.limiter import NO_PERMIT, Permit
 from paymentsdk._call.response import Result, may_take_long, read_response
@@ -50,23 +50,13 @@ _SERVICE: Mapping[Failure, Service] = {Failure.RATE_LIMITED: "limited", Failure.
 
 
 class Gate(Protocol):
-    """Decide before each attempt whether it may be sent: the journal does, for a call with a name."""
+    """Decides before each attempt whether it may be sent: the journal does, for a call with a name."""
 
     in_doubt: bool
     """Whether an earlier call may have sent the request."""
-    left: float
-    """Seconds in which the first byte of the attempt must be sent."""
 
-    def covers(self, seconds: float, moment: tuple[float, float]) -> bool:
-        """Return whether the lease lasts for an attempt of up to *seconds* from *moment* on, on both clocks."""
-        ...
-
-    async def renew(self, seconds: float) -> str | None:
-        """Renew the lease for an attempt of up to *seconds*; return why that failed, or ``None``."""
-        ...
-
-    def why_not(self, seconds: float, seller: str, moment: tuple[float, float]) -> str | None:
-        """Return why no attempt of up to *seconds* may begin at *moment* with a token of *seller*, or ``None``."""
+    async def why_not(self, call: Call[Any, Any]) -> str | None:
+        """Return why *call* may not begin another attempt, or ``None``; set its `send_within`."""
         ...
 
 
@@ -236,23 +226,8 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             self.send_within = self.history.key_lasts(self.state.clock)
             if self.send_within <= 0:  # The machine may have been suspended during a pause or a refresh.
                 raise not_attempted(f"it was first sent {KEY_LIFETIME / 3600:g} hours ago")
-        if (gate := self.gate) is not None:
-            clock, credential = self.state.clock, self.credential
-            moment = clock.monotonic(), clock.now()
-            # The attempt counts in full: a request that our deadline cuts off may still arrive later.
-            seconds = max(self.deadline.when - moment[0], self.settings.timeout.attempt or 0.0)
-            if not gate.covers(seconds, moment):
-                try:
-                    reason = await self.deadline.bound(gate.renew(seconds))
-                except Expired as expired:
-                    reason = f"{expired} while the journal was asked"
-                if reason is not None:
-                    raise not_attempted(reason)
-                moment = clock.monotonic(), clock.now()  # The machine may have been suspended meanwhile.
-            seller = user_id(credential.token) if credential.signer is None else self.settings.account
-            if (reason := gate.why_not(seconds, seller or "", moment)) is not None:
-                raise not_attempted(reason)
-            self.send_within = gate.left
+        if self.gate is not None and (reason := await self.gate.why_not(self)) is not None:
+            raise not_attempted(reason)
 
     async def _signed(self, request: Request, signer: Signer) -> Request:
         """Return *request* with its signature. Signing is a step of the attempt."""

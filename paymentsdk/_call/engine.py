@@ -33,6 +33,7 @@ from paymentsdk._call.intent import Intent, common_headers, encode, make_intent
 from paymentsdk._call.response import Result
 from paymentsdk._call.verdicts import History
 from paymentsdk._codec.encode import PathValue, fill_path
+from paymentsdk._contract.identity import CERTAIN
 from paymentsdk._contract.rules import RetryClass
 from paymentsdk._headers import Headers, secret_values
 from paymentsdk._secrets import HiddenRepr
@@ -53,8 +54,6 @@ Results: TypeAlias = list[Result[Any]] | None
 
 #: The classes that have plans. An unkeyed write needs a fresh connection, and token requests need none of this.
 _INLINE = frozenset({RetryClass.READ, RetryClass.KEYED, RetryClass.REPEATABLE})
-#: So many members of a write's response must agree with the request; then its bytes need no further check.
-_CERTAIN = 2
 
 
 class Caller(Protocol):
@@ -334,7 +333,7 @@ class Plan(HiddenRepr, Struct, Generic[B, R], eq=False):
             value, identity = operation.decoder.exact(outcome.body), operation.identity
             if value is not None and identity is not None:
                 compared = identity.compare(intent.body, intent.path, value)
-                is_certain = not operation.writes or compared.agreed >= _CERTAIN
+                is_certain = not operation.writes or compared.agreed >= CERTAIN
                 if compared.mismatch is not None or compared.anomalies or not is_certain:
                     return None
         except Exception:  # noqa: BLE001 - the call reads it again, and reports what is wrong

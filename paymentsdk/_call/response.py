@@ -10,6 +10,7 @@ from msgspec import Struct
 from paymentsdk._call.intent import Intent
 from paymentsdk._codec.anomaly import Anomaly
 from paymentsdk._codec.decode import LARGE
+from paymentsdk._contract.identity import CERTAIN
 from paymentsdk._contract.operation import Operation, PageShape
 from paymentsdk._secrets import MaskedRepr
 from paymentsdk.transports.base import Response, header
@@ -86,7 +87,8 @@ async def read_response(
     mismatch = None
     if operation.identity is not None:
         comparison = operation.identity.compare(intent.body, intent.path, value)
-        if comparison.mismatch is None and operation.writes:
+        is_complete = comparison.agreed >= CERTAIN and not anomalies
+        if comparison.mismatch is None and operation.writes and not is_complete:
             comparison = operation.identity.verify(comparison, value, body, anomalies)
         anomalies, mismatch = anomalies + comparison.anomalies, comparison.mismatch
     elif operation.page is not None:

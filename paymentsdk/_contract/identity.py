@@ -20,7 +20,8 @@ from paymentsdk._codec.type_walk import compile_function
 from paymentsdk.errors import RequestInvalid
 
 _ERROR_STATUS = 400
-_CERTAIN = 2
+#: So many members of a write's response must agree with the request; then its bytes need no further check.
+CERTAIN = 2
 #: Members of an error response. A result with one is no success, unless its type declares it.
 _OF_ERRORS = ("error", "message")
 _ERROR_MEMBER = re.compile(rb'"(?:error|message|status"\s*:\s*[45"])')
@@ -138,16 +139,15 @@ class Identity:
         """Complete *compared* for the response to a write: look for signs of an error or of another response.
 
         Args:
-            compared: The result of `compare`, without a mismatch.
+            compared: The result of `compare`, without a mismatch. With `CERTAIN` members and without anomalies, it is
+                complete: an error response does not agree twice.
             value: The decoded response.
             content: The bytes of the response.
             anomalies: The anomalies of decoding.
         """
         if anomalies and (lost := next(filter(self.unreadable, anomalies), None)):
             return Comparison(mismatch=f"the response cannot be compared with the request: {lost.path}: {lost.reason}")
-        # Searching the bytes takes as long as all comparisons. An error response does not agree twice.
-        if compared.agreed >= _CERTAIN and not anomalies:
-            return compared
+        # Searching the bytes takes as long as all comparisons.
         if compared.agreed and not anomalies and not _ERROR_MEMBER.search(content):
             return compared
         raw = _object(content)

@@ -5,8 +5,8 @@
     run                       check the arguments, and make the record with its derived key
     JournaledCall.begin       begin the record: send it, or use the outcome that it has?
     JournaledCall.carry_on    send the kept request as its owner; recovery starts here, with a claimed row
-    JournaledCall.covers      the gate of the `Call`, before each attempt: does the lease cover it,
-    JournaledCall.why_not     and is it in time?
+    JournaledCall.why_not     the gate of the `Call`, before each attempt: does the lease cover it,
+    JournaledCall.bars        and is it in time?
     JournaledCall._settle     keep the outcome
     _outcome.py               what an outcome means for the record, and for the caller
 """
@@ -18,12 +18,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from paymentsdk._call import events
+from paymentsdk._call.credential import user_id
+from paymentsdk._call.deadline import Expired
 from paymentsdk._call.engine import Engine
 from paymentsdk._call.events import observed
 from paymentsdk._codec.type_walk import can_hold_secrets
@@ -38,6 +40,7 @@ from paymentsdk.journal._platform_clock import Moment, elapsed
 from paymentsdk.journal._record import Action, Record, RecordState, Resolution, StoredResponse
 
 if TYPE_CHECKING:
+    from paymentsdk._call.call import Call
     from paymentsdk._call.intent import Intent
     from paymentsdk._call.response import Result
     from paymentsdk._call.settings import Settings
@@ -278,6 +281,25 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
             return Outcome(resolution.state, row, error=error, attempts=call.attempts), resolution
         return Outcome(_DONE, row, result=result), resolution_of(call, row, result)
 
+    async def why_not(self, call: Call[Any, Any]) -> str | None:
+        """See `Gate.why_not`."""
+        clock, credential, settings = call.state.clock, call.credential, call.settings
+        moment = clock.monotonic(), clock.now()
+        # The attempt counts in full: a request that our deadline cuts off may still arrive later.
+        seconds = max(call.deadline.when - moment[0], settings.timeout.attempt or 0.0)
+        if not self.covers(seconds, moment):
+            try:
+                reason = await call.deadline.bound(self.renew(seconds))
+            except Expired as expired:
+                reason = f"{expired} while the journal was asked"
+            if reason is not None:
+                return reason
+            moment = clock.monotonic(), clock.now()  # The machine may have been suspended meanwhile.
+        seller = user_id(credential.token) if credential.signer is None else settings.account
+        reason = self.bars(seconds, seller or "", moment)
+        call.send_within = self.left
+        return reason
+
     def covers(self, seconds: float, moment: Moment) -> bool:
         """Return whether an attempt that takes up to *seconds* from *moment* on ends within the lease.
 
@@ -298,7 +320,7 @@ class JournaledCall(HiddenRepr, Struct, Generic[B, R], eq=False):
         self.held_since, self.lease = requested_at, lease
         return None if self.covers(seconds, clock.moment()) else "renewing its lease took too long"
 
-    def why_not(self, seconds: float, seller: str, moment: Moment) -> str | None:
+    def bars(self, seconds: float, seller: str, moment: Moment) -> str | None:
         """Return why no attempt of up to *seconds* with a token of *seller* may begin at *moment*, or ``None``."""
         row = self.row
         if row.seller != seller:  # The platform keeps the keys of each seller apart: it would be a second write.

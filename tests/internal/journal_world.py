@@ -409,7 +409,7 @@ class World:
             seller = process.seller
             clock = process.clock
             reason = None if call.covers(ATTEMPT, clock.moment()) else await call.renew(ATTEMPT)
-            if reason := reason or call.why_not(ATTEMPT, seller, clock.moment()):
+            if reason := reason or call.bars(ATTEMPT, seller, clock.moment()):
                 return Resolution(state=_given_up(in_doubt), reason=reason, in_flight=in_flight)
             body = self.encoded(row.name, process.version) if self.faults.forgets_bytes else row.body
             heard = await self._fly(process, Flight(fact, seller, row.key, body, self.time))

@@ -134,10 +134,10 @@ def send_for_anyone(
     seconds: float,
     _seller: str,
     moment: tuple[float, float],
-    why_not: Callable[..., str | None] = WorldCall.why_not,
+    bars: Callable[..., str | None] = WorldCall.bars,
 ) -> str | None:
     """Take every token for one of the seller."""
-    return why_not(self, seconds, self.row.seller, moment)
+    return bars(self, seconds, self.row.seller, moment)
 
 
 NUMBERS = itertools.count()
@@ -174,7 +174,7 @@ CONTROLS: Mapping[str, Control] = {
         "an effect for a foreign seller",
         "kill change_credentials",
         Faults(claims_all=True),
-        {"why_not": (WorldCall, send_for_anyone)},
+        {"bars": (WorldCall, send_for_anyone)},
     ),
     "4-not-after": Control(
         0, "an attempt began after not_after", "kill", replaced={"barred": (states, lambda record, *ages: "")}
