@@ -33,7 +33,7 @@ from paymentsdk._call.response import Result, may_take_long, read_response
 from paymentsdk._call.retry import Retries
 from paymentsdk._call.verdicts import Failed, History, Rejected, Stopped, Unanswered, Unsent, not_attempted
 from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, Verdict, classify_status
-from paymentsdk.errors import OutcomeUnknown, PaymentsError
+from paymentsdk.errors import OutcomeUnknown, PaymentsError, describe
 from paymentsdk.transports.base import Request, Response
 
 if TYPE_CHECKING:
@@ -207,14 +207,31 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         return permit, request
 
     async def _wait_for_permit(self, flow: Flow) -> Permit:
-        """Wait until the seller's limits allow one request. The attempt's time limit begins after that."""
+        """Wait until the seller's limits allow one request. The attempt's time limit begins after that.
+
+        Raises:
+            Stopped: The call got no permit. The outcome says why.
+        """
         state, deadline = self.state, self.deadline
         state.deadlines.reset(deadline, deadline.total)
         since = state.clock.monotonic()
+        acquired = flow.acquire(self.seller_key, self.settings.priority, deadline.total - since)
         try:
-            permit = await flow.admit(self.seller_key, self.settings.priority, deadline)
+            permit = await deadline.bound(acquired, lambda late: flow.release(late or NO_PERMIT))
+        except Expired as expired:
+            raise not_attempted(f"{expired} while it waited for its turn") from None
+        except Exception as error:
+            # A user's share may raise anything, which must not hide that an attempt is in doubt.
+            raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
         finally:
-            self.queued += state.clock.monotonic() - since
+            waited = state.clock.monotonic() - since
+            self.queued += waited
+        if permit is None and waited >= flow.max_wait:
+            raise not_attempted(f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)")
+        if permit is None and flow.closed:
+            raise verdicts.client_closed()
+        if permit is None:
+            raise not_attempted("its slot in the rate of flow.share comes too late")
         state.deadlines.restart(deadline)
         return permit
 

@@ -1,6 +1,6 @@
 """Flow control: how many requests of a seller may go out, and when. Every attempt needs a permit.
 
-    permit = flow.try_acquire(seller) or await flow.acquire(seller)      # None: it waited too long
+    permit = flow.try_acquire(seller) or await flow.acquire(seller)  # None: it waited too long, or the flow is closed
     response = await transport.send(request)
     flow.release(permit, "limited", retry_after)                     # or "served", "failed"; nothing without a response
 
@@ -24,18 +24,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from paymentsdk._call.deadline import Deadline, Expired
 from paymentsdk._call.limiter import FIRST_CONCURRENCY, NO_PERMIT, Limiter, Meter, Permit, Priority, Service, Waiter
-from paymentsdk._call.verdicts import client_closed, not_attempted
 from paymentsdk._clock import Clock
 from paymentsdk._validate import check_seconds, check_within
-from paymentsdk.errors import RequestInvalid, describe
 
 #: Seconds before its slot at which a call lets the next call ask for a slot. Earlier, that call would take its slot
 #: before an interactive call that comes meanwhile, and would lose it if cancelled. Later, a busy process could not use
 #: every slot.
 _SLOTS_AHEAD = 0.1
-_TOO_LATE = "its slot in the rate of flow.share comes too late"
 
 
 class SharedRate(Protocol):
@@ -59,7 +55,7 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     send them one at a time until one is served or the Retry-After (by default 1 second) is over, then freely."""
     adaptive: bool = False
     """Also learn the rate and the number of requests in flight that the platform serves to each seller. The sellers of
-    the client share the requests in flight fairly. Needs the gate."""
+    the client share the requests in flight fairly. Includes the gate."""
     max_in_flight: int = 100
     """The most requests in flight of all sellers together, 1 to 100,000, with `adaptive`. Beyond it the sellers take
     turns. A limit above the transport's number of connections moves the wait into its pool: first come, first
@@ -73,8 +69,6 @@ class FlowControl(Struct, frozen=True, kw_only=True):
     `max_wait`, and at most half of the time left until its deadline."""
 
     def __post_init__(self) -> None:
-        if self.adaptive and not self.gate:
-            raise RequestInvalid("flow.gate", "must be True if flow.adaptive is")
         check_within("flow.max_in_flight", self.max_in_flight, 1, _MAX_IN_FLIGHT)
         check_seconds("flow.max_wait", self.max_wait)
 
@@ -110,7 +104,7 @@ class Flow:
             self._asking = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
         #: The sleeps of calls that wait for their next attempt, or for their slot.
         self._pauses: set[asyncio.Future[None]] = set()
-        self._closed = False
+        self.closed = False
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if one is free; `None` if the call must `acquire` one."""
@@ -128,27 +122,6 @@ class Flow:
         if permit is None or self._control.share is None or self._asking is None:
             return permit
         return await self._reserve(permit, self._control.share, self._asking, priority, left)
-
-    async def admit(self, seller: Hashable, priority: Priority, deadline: Deadline) -> Permit:
-        """Wait for the permit of a call that ends at *deadline*.
-
-        Raises:
-            Stopped: The call got no permit. The outcome says why.
-        """
-        began_at = self._now()
-        acquired = self.acquire(seller, priority, deadline.total - began_at)
-        try:
-            permit = await deadline.bound(acquired, lambda late: self.release(late or NO_PERMIT))
-        except Expired as expired:
-            raise not_attempted(f"{expired} while it waited for its turn") from None
-        except Exception as error:
-            # A user's share may raise anything, which must not hide that an attempt is in doubt.
-            raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
-        if permit is None and self._now() - began_at >= self.max_wait:
-            raise not_attempted(f"it waited for its turn for {self.max_wait:g} s (flow.max_wait)")
-        if permit is None:
-            raise client_closed() if self._closed else not_attempted(_TOO_LATE)
-        return permit
 
     def release(self, permit: Permit, service: Service | None = None, retry_after: float = 0.0) -> None:
         """Give *permit* back, once, with the meaning of the response and its Retry-After, if there is a response."""
@@ -171,7 +144,7 @@ class Flow:
 
     def close(self) -> None:
         """Turn away all waiting calls, now and later."""
-        self._closed = True
+        self.closed = True
         for pause in self._pauses:
             pause.cancel()
         if self._asking is not None:
@@ -183,7 +156,7 @@ class Flow:
 
     async def pause(self, seconds: float) -> None:
         """Return after *seconds*, or immediately when the flow is closed."""
-        if self._closed:
+        if self.closed:
             return
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
         self._pauses.add(pause)
@@ -228,7 +201,7 @@ class Flow:
         queue = limiter.batch if priority == "batch" else limiter.interactive
         queue[waiter] = now
         expiry = self._clock.call_at(now + longest, lambda: _turn_away(waiter))
-        if self._closed:
+        if self.closed:
             _turn_away(waiter)
         self._dispatch(limiter, now)
         try:
@@ -268,7 +241,7 @@ class Flow:
         except BaseException:
             self.release(permit)
             raise
-        if delay is None or self._closed:
+        if delay is None or self.closed:
             self.release(permit)
             return None
         permit.sent_at = self._now()

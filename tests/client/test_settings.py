@@ -64,11 +64,3 @@ async def test_a_key_can_have_been_sent_by_a_clock_that_goes_ahead(ahead: int, e
             await client.orders.cancel("ORD1", idempotency_key="k-1", first_sent_at=moment)
 
     assert (error is OutcomeUnknown) == len(transport.requests)
-
-
-def test_the_adaptive_form_needs_the_gate() -> None:
-    """Two settings that contradict each other are rejected when they are made."""
-    with pytest.raises(RequestInvalid) as rejected:
-        FlowControl(adaptive=True, gate=False)
-
-    assert "flow.gate" == rejected.value.path
