@@ -85,6 +85,10 @@ class Comparison(Struct, frozen=True, gc=False):
     """Members that could not be compared, or a response that nothing identifies."""
 
 
+#: Compares the body and the path of a request with the decoded response.
+_Compare: TypeAlias = Callable[[object, Mapping[str, object], object], Comparison]
+
+
 class Identity:
     """Compares responses with their requests, as the operation declares it.
 
@@ -112,28 +116,28 @@ class Identity:
             entry = struct_at(addition.member, result)
             self._places += [place + _check_echo(echo, body, entry, ())[1:] + "." for echo in addition.echoes]
 
-    def compare(self, body: object, path: Mapping[str, object], value: object) -> Comparison:
-        """Compare the decoded response *value* with *body* and *path*."""
-        compared = self._compiled(body, path, value)
-        if self._addition is None or compared.mismatch is not None:
-            return compared
-        member = self._addition.member
-        entries = reader(member)(value)
-        if not isinstance(entries, Sequence) or not entries:
-            return Comparison(anomalies=compared.anomalies)
-        agrees = any(self._of_entry(body, {}, entry).mismatch is None for entry in entries if entry is not None)
-        mismatch = None if agrees else f"no entry of {member} in the response is about this request"
-        return Comparison(compared.agreed + 1, mismatch, compared.anomalies)
-
     @cached_property
-    def _compiled(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
-        """The comparison of all echoes; compiled at the first response, since most programs use few operations."""
-        return compile_comparison(self._echoes)
+    def compare(self) -> _Compare:
+        """Compares the body and the path of a request with the decoded response.
 
-    @cached_property
-    def _of_entry(self) -> Callable[[object, Mapping[str, object], object], Comparison]:
-        """The comparison of an added entry."""
-        return compile_comparison(self._addition.echoes if self._addition else (), of_entry=True)
+        Compiled at the first response, since most programs use few operations.
+        """
+        compare_echoes, addition = compile_comparison(self._echoes), self._addition
+        if addition is None:
+            return compare_echoes
+        compare_entry = compile_comparison(addition.echoes, of_entry=True)
+
+        def compare(body: object, path: Mapping[str, object], value: object) -> Comparison:
+            compared, entries = compare_echoes(body, path, value), reader(addition.member)(value)
+            if compared.mismatch is not None:
+                return compared
+            if not isinstance(entries, Sequence) or not entries:
+                return Comparison(anomalies=compared.anomalies)
+            agrees = any(compare_entry(body, {}, entry).mismatch is None for entry in entries if entry is not None)
+            mismatch = None if agrees else f"no entry of {addition.member} in the response is about this request"
+            return Comparison(compared.agreed + 1, mismatch, compared.anomalies)
+
+        return compare
 
     def verify(self, compared: Comparison, value: object, content: bytes, anomalies: tuple[Anomaly, ...]) -> Comparison:
         """Complete *compared* for the response to a write: look for signs of an error or of another response.
@@ -240,9 +244,7 @@ def _structs_in(kind: object) -> Iterator[type]:
         yield from _structs_in(part)
 
 
-def compile_comparison(
-    echoes: Sequence[Echo], *, of_entry: bool = False
-) -> Callable[[object, Mapping[str, object], object], Comparison]:
+def compile_comparison(echoes: Sequence[Echo], *, of_entry: bool = False) -> _Compare:
     """Compile the comparison of all *echoes*: every response is compared, and has few members to compare.
 
     In an added entry, values that the request does not set are not compared.
@@ -280,7 +282,7 @@ def compile_comparison(
         ]
     lines.append("return Comparison(agreed, None, anomalies) if anomalies else agreed_on[agreed]")
     compiled = compile_function("body, path, value", lines, scope)
-    return cast("Callable[[object, Mapping[str, object], object], Comparison]", compiled)
+    return cast("_Compare", compiled)
 
 
 def _comparison(echo: Echo, agrees: _Agrees, name: str) -> str:
