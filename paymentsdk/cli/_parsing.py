@@ -39,7 +39,7 @@ class Parser(ArgumentParser):
 
 def suggestion(word: str, words: Iterable[str]) -> str:
     """Return a suggestion from *words* for a mistyped *word*, such as ``; did you mean shop-1?``, or an empty text."""
-    similar = get_close_matches(word, words, 1)
+    similar = get_close_matches(word, words)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 

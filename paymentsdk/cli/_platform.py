@@ -22,7 +22,7 @@ from paymentsdk._contract.identity import undeclared
 from paymentsdk._resume_point import ResumePoint
 from paymentsdk._texts import texts
 from paymentsdk.cli._accounts import add_sources, end_at_sigterm, sellers_of
-from paymentsdk.cli._output import ProgressLines, Rows, counted, discard, flush, say
+from paymentsdk.cli._output import ProgressLines, Rows, counted, flush, say
 from paymentsdk.cli._parsing import (
     DONE,
     FAILED,
@@ -259,7 +259,6 @@ def _show(value: object, printed: Rows, options: Namespace) -> int:
             raise
         reason = f"the write was done, but its result cannot be printed ({error})"
         _complain(options, f"{reason}: repeat the command with the same key to see it")
-        discard(sys.stdout)
         return IN_DOUBT
     return DONE
 
@@ -275,7 +274,7 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
     """
     hints = _filters(operation)
     filters = {name: text for name in hints if (text := getattr(options, f"filter {name}")) is not None}
-    if not filters or operation.query is None:
+    if not filters:
         return {}
     from paymentsdk._codec.encode import request_invalid
 
@@ -286,7 +285,7 @@ def _query(operation: AnyOperation, options: Namespace) -> Mapping[str, object]:
         name = invalid.path.removeprefix("$.")
         form = _FORMS.get(hints.get(name))
         reason = f"{filters[name]!r} is not {form}" if form else invalid.reason
-        raise RequestInvalid(f"$query.{name}", reason, invalid.rule) from None
+        raise RequestInvalid(f"$query.{name}", reason) from None
     return read
 
 
@@ -314,9 +313,9 @@ def _body(operation: AnyOperation, options: Namespace) -> object:
     except RequestInvalid:
         raise
     except ValueError as error:
-        raise RequestInvalid("$", str(error), "syntax") from None
+        raise RequestInvalid("$", str(error)) from None
     if (unknown := next(undeclared(msgspec.json.decode(content), body, "$"), None)) is not None:
-        raise RequestInvalid(unknown, "is not a field of the contract", "unknown")
+        raise RequestInvalid(unknown, "is not a field of the contract")
     return body
 
 
@@ -358,7 +357,8 @@ async def _search(
         return
     field = rows_of(operation.result)
     printed = _rows(field[2] if field else operation.result, options)
-    rows, most, ended, point = 0, sys.maxsize if options.limit is None else options.limit, False, None
+    rows, most, ended = 0, sys.maxsize if options.limit is None else options.limit, False
+    point: ResumePoint | None = None
     anomalies: list[Anomaly] = []
     try:
         async with aclosing(pager.pages()) as walk:
@@ -366,15 +366,14 @@ async def _search(
                 items = page.items[: most - rows]
                 for row in items:
                     printed.add(row)
-                rows, point = rows + len(items), page.resume_point
-                if len(items) < len(page.items):  # The next row is on this page.
-                    point = ResumePoint(page.offset + len(items), page.total)
+                rows += len(items)
                 anomalies += page.anomalies
+                if rows >= most:
+                    break
+                point = page.resume_point
                 if options.format != "table":
                     flush()  # After an interruption, the user continues behind the last row that was written.
                     options.resume_point = point
-                if rows >= most:
-                    break
         ended = True
     finally:
         if ended or rows:  # After an early error, "0 rows" would be wrong.

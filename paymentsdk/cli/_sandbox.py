@@ -286,7 +286,7 @@ def _in_foreground() -> bool:
     if os.name == "nt":
         return True
     try:
-        with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123 - a device
+        with Path("/dev/tty").open("rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:  # The process has no terminal.
         return False
