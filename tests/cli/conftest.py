@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,18 +18,50 @@ from paymentsdk.sandbox import Sandbox
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command, and return its exit code, what it printed and what it said on stderr."""
+def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command, and return its exit code and its stdout and stderr, with those of its child processes."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         try:
             code = main(arguments)
         except SystemExit as ended:
             code = ended.code
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         return code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def signaled(run: Callable[..., tuple[int, str, str]]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command, and send it a signal once a condition is true in another thread."""
+
+    def signaled(
+        condition: Callable[[], object], *arguments: str, number: signal.Signals = signal.SIGINT
+    ) -> tuple[int, str, str]:
+        deadline, ended = time.monotonic() + 30, threading.Event()
+
+        def send() -> None:
+            try:
+                while not condition():
+                    assert time.monotonic() < deadline
+                    assert not ended.wait(0.01)
+            finally:
+                if not ended.is_set():
+                    signal.pthread_kill(threading.main_thread().ident, number)
+
+        with ThreadPoolExecutor(1) as thread:
+            sent = thread.submit(send)
+            try:
+                result = run(*arguments)
+            finally:
+                ended.set()
+        sent.result()
+        return result
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield signaled
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

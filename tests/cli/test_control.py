@@ -153,6 +153,20 @@ def test_faults(capsys, sandbox):
     assert () == sandbox.faults.list()
 
 
+def test_help_explains_faults(run, monkeypatch):
+    """Each effect with its details and their defaults."""
+    monkeypatch.setenv("COLUMNS", "200")
+    effects, details = run("sandbox", "faults", "--help")[1].split("\n\n")[-2:]
+
+    assert "effects, with their own details and defaults:" == effects.splitlines()[0]
+    assert "  rate_limit                  Too many requests (code, retry_after=1)" in effects.splitlines()
+    assert "  hang                        No response comes, and nothing is done" in effects.splitlines()
+    assert ["operation", "tenant", "nth", "probability", "times", "seed"] == [
+        line.split()[0] for line in details.splitlines()[1:]
+    ]
+    assert "  nth                         Hit only the matching request with this number, counted from 1" in details
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -186,6 +200,8 @@ def test_a_snapshot_is_saved_and_loaded(capsys, sandbox, order, tmp_path):
     (tmp_path / "other").write_text("{}")
 
     assert f"saved to {file}\n" == ask(capsys, "snapshot", "save", str(file))
+    saved = json.loads(ask(capsys, "snapshot", "save", str(file), "--json"))
+    assert {"file": str(file), "bytes": file.stat().st_size} == saved
     sandbox.buyer.pay(order)
     assert f"loaded from {file}\n" == ask(capsys, "snapshot", "load", str(file))
 
@@ -279,6 +295,7 @@ def test_every_request_is_on_the_command_line(run, sandbox: Sandbox):
     missing = {name for name in names if f"\n  {name}" not in out}
     assert {"save-snapshot", "load-snapshot", "events"} == missing  # They are `snapshot save` and `load`.
     assert "pay-order ID payment_method= installments= outcome= payer_id=" in out
+    assert "(default: PAYMENTSDK_BASE_URL, or http://127.0.0.1:8787)" in " ".join(out.split())
 
 
 def test_any_request_is_sent(run, sandbox: Sandbox, order: Order):

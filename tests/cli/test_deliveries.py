@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 
 import pytest
 
 from paymentsdk import PaymentsClient
-from paymentsdk.cli import main
 from paymentsdk.sandbox import WebhookRequest
 from paymentsdk.webhooks import Webhook
+from tests.cli.test_control import ask, settings  # noqa: F401 - a fixture
 from tests.journal.platform import order
-
-
-@pytest.fixture
-def settings() -> dict[str, object]:
-    """A clock that stands still."""
-    return {"frozen": True}
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -31,14 +24,6 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run `paymentsdk sandbox ...`, which must succeed, and return what it printed."""
-    code = main(["sandbox", *arguments])
-    printed = capsys.readouterr()
-    assert (0, "") == (code, printed.err)
-    return printed.out
 
 
 def create_order() -> str:
@@ -66,19 +51,24 @@ def test_deliveries_are_listed_and_sent_once_more(capsys, sandbox, unused_tcp_po
     assert 2 == json.loads(ask(capsys, "deliveries", "--json"))[0]["attempts"]
 
 
-def test_listen_prints_the_secret_and_each_delivery(sandbox):
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_listen_prints_the_secret_and_each_delivery(signaled, sandbox, form: tuple[str, ...]):
     """Until Ctrl-C, which removes the webhook; what came is signed with the secret."""
-    url = f"{sandbox.base_url}/nothing/here"
-    command = [sys.executable, "-m", "paymentsdk", "sandbox", "listen", "--forward-to", url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        secret = process.stdout.readline().strip().removeprefix("secret: ")
-        order_id = create_order()
-        line = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=20)
+    ids = []
 
-    assert Webhook.standard(secret)
-    assert line.rstrip().endswith(f"orders.created  {order_id}  failed  404")
-    assert ("the webhook is removed\n", "", 0) == (output, errors, process.returncode)
+    def is_told() -> bool:
+        if not ids and sandbox.webhooks.list():
+            ids.append(create_order())
+        return bool(ids) and ids[0] in printed.getvalue()
+
+    with redirect_stdout(io.StringIO()) as printed:
+        ended = signaled(is_told, "sandbox", "listen", "--forward-to", f"{sandbox.base_url}/nothing/here", *form)
+
+    assert (0, "", "") == ended
+    secret, line, _ = printed.getvalue().splitlines()
+    if form:
+        secret = json.loads(secret)["secret"]
+        line = "{resource}  {status}  {response_status}".format(**json.loads(line))
+    assert Webhook.standard(secret.removeprefix("secret: "))
+    assert line.endswith(f"{ids[0]}  failed  404")
     assert () == sandbox.webhooks.list()

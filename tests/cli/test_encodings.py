@@ -65,14 +65,6 @@ def test_people_read_what_can_be_shown(piped, encoding: str, arguments: str) -> 
     assert expected in printed
 
 
-def test_errors_are_escaped(piped) -> None:
-    """The error of a name that there is not has the name, as far as stderr can show it."""
-    _, error = piped("ascii", "journal", "show", "mesa ☕ 😀", code=1)
-
-    assert "mesa" in error.decode("ascii")
-    assert "Traceback" not in error.decode("ascii")
-
-
 def can_encode(letter: str, encoding: str) -> bool:
     """Whether *encoding* has a form for *letter*."""
     return letter == letter.encode(encoding, "ignore").decode(encoding)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +17,12 @@ from paymentsdk.cli import main
 PROGRAM = "import sys; from paymentsdk.cli import main; sys.exit(main({arguments!r}))"
 
 
-def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    program = before + PROGRAM.format(arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+#: Each argument, option and nested command, as `--help` shows it.
+SURFACE = Path(__file__).with_name("surface.txt")
+COMMANDS = ("demo", "sandbox", "journal", "inbox", "tokens", "reconcile")
+#: The others have the same options.
+OPERATIONS = ("orders create", "orders refund", "orders wait", "plans search")
+SECTION = re.compile(r"^(positional arguments|options|commands|examples|exit codes):\n((?: .*\n)+)", re.MULTILINE)
 
 
 def test_version(capsys):
@@ -33,12 +37,12 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
-        ["unknown"],
+        *([], ["unknown"], ["orders"], ["journal"], ["inbox"], ["tokens"], ["sandbox", "snapshot"]),
         ["demo", "--orders", "0"],
         ["sandbox", "--port", "65536"],
         ["sandbox", "--policy", "cancel_from"],
         ["sandbox", "pay"],
+        ["sandbox", "pay", "/"],
         ["sandbox", "pay", "ORD1", "--method", "cash"],
         ["sandbox", "faults", "add", "hang", "times"],
         ["sandbox", "faults", "clear", "0"],
@@ -78,12 +82,30 @@ def test_what_a_server_is_started_with_is_not_ignored(capsys, monkeypatch, optio
     assert option.partition(" ")[0] + complaint in capsys.readouterr().err
 
 
+def test_scripts_find_what_they_know(run, monkeypatch):
+    """Commands, arguments and options stay. Filters are not listed: they are those of the contract.
+
+    Everybody on the machine sees arguments, so only a sandbox takes a credential there: its own.
+    """
+    monkeypatch.setenv("COLUMNS", "500")
+    commands, lines = [*COMMANDS, *OPERATIONS], []
+    for command in commands:
+        text = run(*command.split(), "--help")[1]
+        lines.append(re.sub(r"( \[(?!OPTIONS|FILTERS).*)?\n.*", "", text, flags=re.DOTALL))
+        for title, rows in SECTION.findall(text):
+            names = re.findall(r"^ {2,4}(\S.*?)(?:  |$)", rows, re.MULTILINE)
+            commands += [f"{command} {name}" for name in names if title == "commands" and name.islower()]
+            lines += [f"  {title}: {name}" for name in names if not name.endswith((" VALUE", "--help"))]
+
+    assert SURFACE.read_text(encoding="utf-8").splitlines() == lines
+
+
 def test_help_is_cheap():
     """Help imports neither aiohttp nor the sandbox: people ask for it all the time."""
-    process = run("--help", before="import atexit; atexit.register(lambda: print(sorted(sys.modules)));")
+    before = "import atexit; atexit.register(lambda: print(sorted(sys.modules)));"
+    program = before + PROGRAM.format(arguments=["--help"])
+    modules = subprocess.check_output([sys.executable, "-c", program], text=True).splitlines()[-1]
 
-    assert 0 == process.returncode
-    modules = process.stdout.splitlines()[-1]
     assert "'paymentsdk.cli'" in modules
     assert "'aiohttp'" not in modules
     assert "'paymentsdk.sandbox'" not in modules

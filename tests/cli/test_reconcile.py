@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -94,7 +92,10 @@ def test_a_write_in_doubt_explains_a_difference(shop: Shop, monkeypatch: pytest.
     monkeypatch.setenv("PAYMENTSDK_JOURNAL", "payments.db")
 
     report = json.loads(shop.run("--json").out)
+    advice = ["A change is not finished: Run `paymentsdk journal recover`, then run again."]
+    advice += ["1 record open in the journal: run `paymentsdk journal recover`"]
 
+    assert advice == shop.run().out.splitlines()[-3:-1]
     assert ["order-5/refund"] == report["open_records"]
     assert {"match": 5, "unknown": 1} == report["counts"]
 
@@ -121,14 +122,47 @@ def test_a_book_that_agrees_and_one_that_does_not(shop: Shop) -> None:
         "6       Agrees   149.40  149.40    0.00\n"
         "Differences: run/differences.parquet\n"
     )
-    assert ["walk", "changes", "comparison"] == [*dict.fromkeys(line.split(":")[0] for line in result.err.splitlines())]
+    assert [
+        "changes: 100%, 6 orders, 14 calls",
+        "comparison: 0%, 6 orders, 14 calls",
+        "comparison: 100%, 6 orders, 14 calls",
+    ] == result.err.splitlines()[-3:]
+
+    text = BOOK.read_text(encoding="utf-8").replace(",", ";").replace(".", ",").replace("paid", "amount")
+    Path("comma.csv").write_text(text, encoding="utf-8")
+    assert 0 == shop.run("comma.csv", "--decimal-comma", "--column", "paid=amount").code
 
     BOOK.write_text(BOOK.read_text().replace("24.90", "24.91", 1), encoding="utf-8")
+    header, *_, advice, _ = shop.run().out.splitlines()
+    assert "orders outcome currency book platform difference refunded" == " ".join(header.split())
+    assert "The paid amount differs: Find out which side is wrong, and correct it." == advice
     result = shop.run("--json", "--csv", "report.csv")
 
     assert 1 == result.code
-    assert {"paid_amount": 1, "match": 5} == json.loads(result.out)["counts"]
+    report = json.loads(result.out)
+    assert {"paid_amount": 1, "match": 5} == report["counts"]
+    names = "same counts sums orders calls columns as_of not_whole failed open_records differences exit_code"
+    assert names.split() == [*report]
     assert 2 == len(Path("report.csv").read_text(encoding="utf-8").splitlines())
+
+
+def test_the_period_is_yesterday_unless_it_is_named(shop: Shop) -> None:
+    """A day is a day of UTC, and a period without an end is a day."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0)
+    for out, (arguments, begin, end) in enumerate([
+        ((), f"{midnight - timedelta(days=1):%Y-%m-%d %X}", f"{midnight:%Y-%m-%d %X}"),
+        (("--from", "2026-11-22"), "2026-11-22 00:00:00", "2026-11-23 00:00:00"),
+        (("--from", "2026-11-22", "--to", "2026-11-24T12:00+03:00"), "2026-11-22 00:00:00", "2026-11-24 09:00:00"),
+    ]):  # fmt: skip
+        shop._command("reconcile", str(BOOK), "--out", f"{out}", "--html", "page.html", *arguments)
+        assert f"created from {begin} UTC to before {end} UTC" in Path("page.html").read_text(encoding="utf-8")
+    for moment, complaint in {
+        "yesterday": "'yesterday' is not a day such as 2026-11-22",
+        "1969-12-31": "'1969-12-31' is not a day such as 2026-11-22",
+        "2026-11-22T10:00": "'2026-11-22T10:00' has no time zone; write 2026-11-22T10:00Z for UTC",
+    }.items():
+        code, _, err = shop._command("reconcile", str(BOOK), "--out", "run", "--to", moment)
+        assert (2, True) == (code, err.endswith(f"argument --to: {complaint}\n"))
 
 
 def test_a_book_in_a_database(shop: Shop, postgres: Server) -> None:
@@ -153,16 +187,21 @@ def test_exit_codes_say_what_went_wrong(shop: Shop, monkeypatch: pytest.MonkeyPa
     Path("latin-1.json").write_bytes(b'{"shop-1": "TEST-\xff"}')
     for arguments, complaint in {
         ("none.csv",): "book: cannot be read",
+        ("none.parquet",): "book: cannot be read",
+        ("none.parquet", "--decimal-comma"): "BOOK: must end in .csv, or in .parquet without --decimal-comma",
         ("--accounts", "nowhere.json"): "--accounts: cannot be read",
         ("--accounts", "latin-1.json"): "--accounts: ",
     }.items():
         result = shop.run(*arguments)
         assert (2, True) == (result.code, result.err.startswith(f"paymentsdk: {complaint}")), result.err
-    assert 2 == shop.run("--from", "yesterday").code
 
     monkeypatch.setenv("PAYMENTSDK_ACCESS_TOKEN", "TEST-1-2-secret-3")
-    token = shop.run("--out", "other")
-    assert (3, False) == (token.code, "secret" in token.err)
+    Path("accounts.json").write_text('{"shop-1": "TEST-1-2-secret-3"}', encoding="utf-8")
+    Path("book-1.csv").write_text("account,reference\nshop-1,A-1", encoding="utf-8")
+    for arguments, whose in {(): "", ("book-1.csv", "--accounts", "accounts.json"): "shop-1: "}.items():
+        token = shop.run(*arguments, "--out", f"other{whose[:1]}")
+        assert (3, False) == (token.code, "secret" in token.err)
+        assert token.err.startswith(f"paymentsdk: {whose}401 ")
 
     monkeypatch.setenv("PAYMENTSDK_BASE_URL", "http://127.0.0.1:9")
     assert 4 == shop.run("--out", "nobody").code
@@ -218,19 +257,10 @@ def test_sellers_that_cannot_be_read_are_named(shop: Shop) -> None:
     assert (1, {"match": 6, "not_paid_or_missing": 3}) == (run.code, json.loads(run.out)["counts"]), run.err
 
 
-def test_ctrl_c_keeps_what_is_done(shop: Shop) -> None:
-    """130, without a traceback; the same command goes on."""
-    hang = shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3))
-
-    def interrupt() -> None:
-        deadline = time.monotonic() + 30
-        while not hang.hits and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with hang, ThreadPoolExecutor(1) as thread:
-        thread.submit(interrupt)
-        result = shop.run()
+def test_an_interruption_keeps_what_is_done(shop: Shop, signaled: Callable[..., tuple[int, str, str]]) -> None:
+    """SIGTERM is as Ctrl-C: 130, without a traceback; the same command goes on."""
+    with shop.sandbox.faults.add(FaultRule(effect="hang", operation="merchant_orders.search", nth=3)) as hang:
+        result = Shop(shop.sandbox, partial(signaled, lambda: hang.hits, number=signal.SIGTERM)).run()
 
     assert 130 == result.code
     assert "the same command resumes" in result.err

@@ -7,11 +7,10 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,18 +95,12 @@ def test_a_code_is_exchanged_and_no_token_is_printed(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
+def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet, signaled: Run) -> None:
     """A code is good once: once it is sent, the pair is waited for and saved."""
     fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
+    fleet.run = partial(signaled, lambda: fault.hits)
 
-    def interrupt() -> None:
-        deadline = time.monotonic() + 30
-        while not fault.hits and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with fault, ThreadPoolExecutor(1) as thread:
-        thread.submit(interrupt)
+    with fault:
         code, out, err = fleet.exchange("shop-1")
 
     assert (0, True, True) == (code, "shop-1" in out, "a code can be used once" in err)
@@ -115,21 +108,16 @@ def test_ctrl_c_does_not_lose_the_pair_of_a_code(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet) -> None:
+def test_sigterm_does_not_lose_the_pair_of_a_refresh(fleet: Fleet, signaled: Run) -> None:
     """A scheduler ends a job like that; the refresh token that it has sent is spent."""
     for account in SELLERS:
         fleet.exchange(account)
     fleet.lose_orders()
     fleet.save("shop-1", structs.replace(fleet.pair("shop-1"), expires_at=0.0))
-    before, deadline = fleet.pair("shop-1"), time.monotonic() + 30
-    command = [sys.executable, "-m", "paymentsdk", "journal", "recover"]
-    fault = fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5))
+    before = fleet.pair("shop-1")
 
-    with fault, subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        while not fault.hits and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.terminate()
-        assert 130 == process.wait(timeout=30)
+    with fleet.sandbox.faults.add(FaultRule(effect="delay_after_commit", operation="oauth.*", seconds=0.5)) as fault:
+        assert 130 == signaled(lambda: fault.hits, "journal", "recover", number=signal.SIGTERM)[0]
 
     assert before.refresh_token != fleet.pair("shop-1").refresh_token
 
@@ -152,12 +140,25 @@ def test_a_list_says_who_has_to_authorize_again_and_by_when(fleet: Fleet) -> Non
     fleet.save("shop-2", TokenPair(access_token="TEST-secret", expires_at=now + 100, **live))
     fleet.save("shop-3", TokenPair(access_token="TEST-secret", expires_at=now + 86_400, **live))
 
+    asyncio.run(
+        SQLiteTokenStore("tokens.db", "shop-4", seal=lambda _: b"sealed", unseal=bytes).save(fleet.pair("shop-3"))
+    )
+
     code, out, _ = fleet.run("tokens", "list", "--json")
     states = {row["account"]: row["state"] for row in json.loads(out)}
 
     assert 0 == code
-    assert {"shop-1": "authorize again", "shop-2": "refresh due", "shop-3": "ok"} == states
+    expected = {"shop-1": "authorize again", "shop-2": "refresh due", "shop-3": "ok", "shop-4": "unreadable"}
+    assert expected == states
+    assert ["account", "seller", "state", "expires"] == [*json.loads(out)[0]]
     assert "secret" not in out + fleet.run("tokens", "list")[1]
+    Path("folder").mkdir()
+    Path("folder/shop-4.json").write_text("damaged", encoding="utf-8")
+    code, _, err = fleet.run("tokens", "refresh", "--tokens", "folder")
+    assert (1, True) == (code, err.startswith("paymentsdk: shop-4: --tokens: shop-4: folder has no token pair for it,"))
+    fleet.monkeypatch.setenv("PAYMENTSDK_TOKENS", "folder")
+    complaint = "paymentsdk: ACCOUNT: '../x' cannot be the name of a file in folder\n"
+    assert (1, "", complaint) == fleet.exchange("../x", "TG-1")
 
 
 def test_a_refresh_keeps_the_new_pair(fleet: Fleet) -> None:
@@ -167,6 +168,8 @@ def test_a_refresh_keeps_the_new_pair(fleet: Fleet) -> None:
     before = fleet.pair("shop-1")
     assert (0, "no token is due, of 2 accounts\n") == fleet.run("tokens", "refresh")[:2]
     assert 0 == fleet.run("tokens", "refresh", "shop-1")[0]
+    complaint = "ACCOUNT: tokens.db has no account 'shop-9'; did you mean shop-2?; `paymentsdk tokens list` shows all"
+    assert (1, "", f"paymentsdk: {complaint}\n") == fleet.run("tokens", "refresh", "shop-9")
     assert before.access_token != fleet.pair("shop-1").access_token
 
     fleet.save("shop-2", TokenPair(access_token="TEST-old", refresh_token="TG-spent", expires_at=time.time() - 1))
@@ -176,6 +179,25 @@ def test_a_refresh_keeps_the_new_pair(fleet: Fleet) -> None:
     assert [["shop-2", "authorize", "again"]] == [line.split()[:3] for line in out.splitlines()[1:]]
     assert err.startswith("paymentsdk: shop-2: 400 invalid_grant")
     assert "TG-spent" not in out + err
+
+    fleet.monkeypatch.setenv("PAYMENTSDK_CLIENT_SECRET", "wrong")
+    code, out, _ = fleet.run("tokens", "refresh", "shop-1", "--json")
+    assert (1, ["ok"]) == (code, [row["state"] for row in json.loads(out)])  # The pair is as good as before.
+
+
+@pytest.mark.parametrize("name", ["TOKENS", "CLIENT_ID", "CLIENT_SECRET"])
+def test_a_missing_variable_is_named(fleet: Fleet, name: str) -> None:
+    """An exchange needs all of them, and a code."""
+    code, _, err = fleet.exchange("shop-1", " ")
+    assert (2, True) == (code, err.endswith("exchange: error: stdin has no authorization code\n"))
+    fleet.monkeypatch.delenv(f"PAYMENTSDK_{name}")
+    complaint = f"PAYMENTSDK_{name}: is not set; set it to the value of your application\n"
+    if name == "TOKENS":
+        complaint = "error: name the token store with --tokens, or PAYMENTSDK_TOKENS\n"
+
+    code, _, err = fleet.exchange("shop-1")
+
+    assert (2 if name == "TOKENS" else 1, True) == (code, err.endswith(complaint))
 
 
 @pytest.mark.parametrize("source", ["database", "folder", "toml with a refresh token"])
@@ -205,14 +227,17 @@ def test_a_command_calls_for_one_account(fleet: Fleet, source: str) -> None:
     [
         ((), "", "there is no token store tokens.db; `paymentsdk tokens exchange` creates one"),
         (("--accounts", "a.toml"), 'shop-2 = "TEST-x"', "a.toml has no account 'shop-1'; did you mean shop-2?"),
+        (("--accounts", "a.toml"), "", "--accounts: a.toml has no account\n"),
         (("--accounts", "a.toml"), "[shop-1]\n", "a.toml: shop-1: give access_token or refresh_token"),
         (("--accounts", "a.toml"), 'shop-1 = "TEST-x', "a.toml is not valid TOML such as"),
         (("--accounts", "a.toml"), 'shop-1 = "TEST x"', "a.toml: shop-1: must be visible ASCII"),
+        (("--accounts", "a.toml"), "[shop-1]\ntoken = 1", "unknown field `token`; its members are access_token, "),
+        (("--accounts", "a.json"), "[]", 'a.json is not a JSON object such as {"shop-1": "TEST-..."}'),
     ],
 )
 def test_a_wrong_source_is_one_sentence(fleet: Fleet, arguments: tuple[str, ...], content: str, complaint: str) -> None:
     """With its place and the way out, and without a token."""
-    Path("a.toml").write_text(content, encoding="utf-8")
+    Path((*arguments, "a.toml", "a.toml")[1]).write_text(content, encoding="utf-8")
     code, out, err = fleet.run("plans", "search", "--account", "shop-1", *arguments)
 
     assert (2, "", 1) == (code, out, err.count("\n"))
@@ -240,7 +265,7 @@ def test_a_name_that_no_account_has(fleet: Fleet, name: str) -> None:
 
     Path("a.json").write_text(json.dumps({name: "TEST-x"}), encoding="utf-8")
     code, _, err = fleet.run("plans", "search", "--account", "shop-1", "--accounts", "a.json")
-    assert (2, True) == (code, f"a.json: {name!r} is not an account name" in err)
+    assert (2, True) == (code, f"--accounts: a.json: {name!r} is not an account name" in err)
 
 
 def test_tokens_in_postgres(fleet: Fleet, postgres: Server) -> None:

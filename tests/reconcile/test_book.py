@@ -214,5 +214,8 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         advice = "save the file with commas, and amounts such as 10.50"
         advice += ", or read it with decimal_comma" if separator == ";" else ""
         assert rejected.value.reason.endswith(f" (separated by {separator!r}? {advice})")
+    for read in (Book.csv, Book.parquet):
+        with pytest.raises(RequestInvalid, match=r"^path: "):
+            read("https://shop:secret@127.0.0.1/book")
     with pytest.raises(RequestInvalid, match="is no column of a book"):
         Book.csv(path, names={"ref": "a"})

@@ -6,15 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import distributed
 import pytest
 
 from paymentsdk import RequestInvalid
 from paymentsdk.reconcile import DaskExecutor, Executor, WalkReport, walk
 from tests.reconcile.planted import CREATED
 from tests.reconcile.served import written
-from tests.reconcile.workers import ROWS, connecting, fails, world
+from tests.reconcile.workers import ROWS, connect, fails, world
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
@@ -34,10 +36,10 @@ def scheduler() -> Iterator[str]:
 
 @pytest.fixture
 def executor(scheduler: str, tmp_path: Path) -> Callable[..., Executor]:
-    """Makes an executor whose workers write down what they do."""
+    """Makes an executor whose workers may die."""
 
-    def make(**options: float) -> Executor:
-        return DaskExecutor(connecting(tmp_path, **options), scheduler, in_flight=8)
+    def make(dies_at: int = 0) -> Executor:
+        return DaskExecutor(partial(connect, tmp_path, dies_at), scheduler, in_flight=8)
 
     return make
 
@@ -45,14 +47,8 @@ def executor(scheduler: str, tmp_path: Path) -> Callable[..., Executor]:
 async def walked(out: Path, executor: Executor | None) -> WalkReport:
     """Walk all orders of the sellers."""
     names = world().sellers
-    async with connecting(out.parent)() as client:
+    async with connect(out.parent) as client:
         return await walk(client, created=CREATED, accounts=names, out=out, max_window=60, executor=executor)
-
-
-def clients(directory: Path) -> list[str]:
-    """The processes of the clients that were made, but for those of this process."""
-    pids = [path.name.split("-")[1] for path in directory.glob("client-*")]
-    return [pid for pid in pids if pid != str(os.getpid())]
 
 
 def shown() -> list[tuple[str, str]]:
@@ -60,12 +56,16 @@ def shown() -> list[tuple[str, str]]:
     return sorted((name, order.id) for name, seller in world().sellers.items() for order in seller.shown)
 
 
-async def test_every_executor_walks_all_rows(tmp_path: Path, executor: Callable[..., Executor]) -> None:
-    """The workers return the rows that a walk on one event loop returns."""
-    shared = await walked(tmp_path / "shared", executor())
+async def test_workers_can_be_threads(tmp_path: Path) -> None:
+    """Of a cluster in this process: each job has its own event loop."""
+    options = {"asynchronous": True, "dashboard_address": None, "processes": False, "threads_per_worker": 2}
+    async with distributed.LocalCluster(n_workers=1, **options) as cluster:
+        executor = DaskExecutor(partial(connect, tmp_path), cluster.scheduler_address, in_flight=8)
+        report = await walked(tmp_path / "out", executor)
+        assert 4 == executor.slots
 
-    assert shown() == written(shared)
-    assert 1 <= len({*clients(tmp_path)}) <= 2
+    assert shown() == written(report)
+    assert report.calls > 10
 
 
 async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor: Callable[..., Executor]) -> None:
@@ -96,5 +96,5 @@ async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path, scheduler
 
 def test_settings_that_make_no_sense_are_rejected(tmp_path: Path) -> None:
     """Before the cluster is reached."""
-    with pytest.raises(RequestInvalid, match="in_flight"):
-        DaskExecutor(connecting(tmp_path), "tcp://127.0.0.1:1", in_flight=0)
+    with pytest.raises(RequestInvalid, match="in_flight: "):
+        DaskExecutor(partial(connect, tmp_path), "tcp://127.0.0.1:1", in_flight=0)

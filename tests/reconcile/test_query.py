@@ -21,6 +21,7 @@ TABLE = """CREATE TABLE orders (
     n int, account text, order_no text, order_id text, currency char(3), total numeric, paid numeric(20, 2),
     refunded numeric, status text, created timestamptz, remark text)"""
 NAMES = {"reference": "order_no"}
+ID = "01234567-89ab-4cde-8f01-23456789abcd"
 
 
 async def fill(dsn: str, rows: list[BookRow]) -> None:
@@ -48,13 +49,13 @@ async def test_amounts_of_a_database_are_exact(tmp_path: Path, dsn: str) -> None
     world = World(1, grain=10**9)
     world.freeze()
     amount = "123456789012345678.123456789012345678"
-    query = f"SELECT account, order_no AS reference, numeric '{amount}' AS paid FROM orders"
+    query = f"SELECT account, order_no AS reference, numeric '{amount}' AS paid, uuid '{ID}' AS order_id FROM orders"
     await fill(dsn, world.book)
 
     report = await reconciled(world, tmp_path, Book.query(dsn, query))
 
     [difference] = report.differences(Outcome.PAID_AMOUNT)
-    assert amount == str(difference.book_paid)
+    assert (amount, ID) == (str(difference.book_paid), difference.order_id)
 
 
 WRONG = {

@@ -18,8 +18,8 @@ from msgspec import structs
 from paymentsdk import NoAnswer, OutcomeUnknown, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
 from paymentsdk.journal import SQLiteJournal
 from paymentsdk.reconcile import Book, Outcome, Progress, Report, reconcile
-from paymentsdk.resources.orders import OrderRequest, PaymentRequest, TransactionsRequest
 from paymentsdk.testing import FakeClock, MemoryTransport
+from tests.journal.platform import order as make_order
 from tests.reconcile.planted import BEGIN, CREATED, END, MINUTE, PAGE, World
 from tests.reconcile.platform import DAY
 
@@ -31,9 +31,8 @@ def client_of(world: World, **options: object) -> PaymentsClient:
     return PaymentsClient(
         base_url="https://x",
         accounts="TEST-{}-123".format,
-        clock=FakeClock(),
         retry=RetryPolicy(attempts=1),
-        **{"transport": MemoryTransport(world), **options},
+        **{"clock": FakeClock(), "transport": MemoryTransport(world), **options},
     )
 
 
@@ -41,16 +40,6 @@ async def reconciled(world: World, out: Path, book: Book | None = None, **option
     """Reconcile the book of *world*."""
     async with client_of(world) as client:
         return await reconcile(book or Book.rows(world.book), client, **{"created": CREATED, "out": out, **options})
-
-
-def order_request(reference: str) -> OrderRequest:
-    """An order over 5."""
-    amount = Decimal("5.00")
-    return OrderRequest(
-        external_reference=reference,
-        total_amount=amount,
-        transactions=TransactionsRequest(payments=[PaymentRequest(amount=amount)]),
-    )
 
 
 def added(report: Report, name: str) -> Counter[tuple[str, str]]:
@@ -82,8 +71,8 @@ def assert_sums(world: World, report: Report) -> None:
 
 
 def left_behind(out: Path) -> list[Path]:
-    """Databases of comparisons that are over."""
-    return [*out.glob("paymentsdk-comparison-*")]
+    """What comparisons that are over have left."""
+    return [*out.glob("paymentsdk-comparison-*"), *out.glob("differences.*.unfinished")]
 
 
 def found(report: Report) -> dict[tuple[str, str | None], Outcome]:
@@ -271,6 +260,9 @@ async def test_a_corrected_book_is_compared_again(tmp_path: Path) -> None:
         if row["reference"] == wrong.reference:
             row["paid"] = row["total"] = wrong.paid
 
+    (tmp_path / "paymentsdk-comparison-killed" / "spill").mkdir(parents=True)
+    (tmp_path / "differences.parquet.killed.unfinished").touch()
+
     second = await reconciled(world, tmp_path)
 
     assert first.counts[Outcome.PAID_AMOUNT] - 1 == second.counts[Outcome.PAID_AMOUNT]
@@ -317,7 +309,7 @@ async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> No
     assert world.counts == report.counts
 
 
-@pytest.mark.parametrize("name", ["parts/mine.txt", "my.unfinished"])
+@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "my.unfinished"])
 async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
     """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
     path = tmp_path / name
@@ -362,6 +354,27 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+async def test_a_page_shows_sums_and_differences(tmp_path: Path) -> None:
+    """By seller and currency, with what could not be read; nothing that a seller wrote is markup."""
+    world = World(4, sellers=2, grain=10**9)
+    for day, kind in enumerate(("paid_amount", "currency", "late_refund", "double", "missing", "extra")):
+        getattr(world, f"plant_{kind}")("shop-0", f"<b>{kind}&", BEGIN + day * DAY)
+    world.freeze()
+
+    report = await reconciled(world, tmp_path)
+
+    structs.replace(report, as_of=CREATED[1]).write_html(path := tmp_path / "page.html")
+    assert Path(__file__).with_name("page.html").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+    sums = tuple(structs.replace(line, account="") for line in report.sums)
+    structs.replace(report, as_of=None, failed={"shop-9": "<gone>"}, sums=sums).write_html(path)
+    for note in (
+        "Not read: shop-9: &lt;gone&gt;</p>",
+        "<p>Each order is as of",
+        "<td>(one seller)</td>",
+    ):
+        assert note in path.read_text(encoding="utf-8")
+
+
 async def test_a_book_without_currencies_or_amounts_has_sums_without_them(tmp_path: Path) -> None:
     """What nobody says is no zero."""
     world = World(60, grain=30)
@@ -395,17 +408,22 @@ async def test_a_sum_with_more_than_20_digits_becomes_none(tmp_path: Path) -> No
 
 
 async def test_open_records_explain_differences(tmp_path: Path) -> None:
-    """An order whose creation is open is unknown, and the record is handed over; no write is sent."""
+    """An order whose creation or refund is open is unknown, and the records are handed over; no write is sent."""
     journal = SQLiteJournal(tmp_path / "journal.db")
     world = World(20, sellers=1, grain=10**9)
     world.plant_absent("shop-0", "table-7", BEGIN + 9)
+    world.plant_missing("shop-0", "table-8", BEGIN + 9)
+    world.plant_missing("shop-0", "table-9", BEGIN + 9)
     world.freeze()
     async with client_of(world, journal=journal) as client:
         await client.account("shop-0").merchant_orders.search().first()  # From here on the platform's time is known.
         with pytest.raises(OutcomeUnknown):
-            await client.account("shop-0").orders.create(order_request("table-7"), once="table-7/1")
+            await client.account("shop-0").orders.create(make_order("table-7", "5.00"), once="table-7/1")
+        with pytest.raises(OutcomeUnknown):
+            await client.account("shop-0").orders.refund("ORD-none-table-8", once="table-8/refund")
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path / "out")
 
-    assert {("shop-0", "table-7"): Outcome.UNKNOWN} == found(report)
-    assert ["table-7/1"] == [record.name for record in report.open_records]
-    assert 1 == world.writes
+    outcomes = {"table-7": Outcome.UNKNOWN, "table-8": Outcome.UNKNOWN, "table-9": Outcome.MISSING}
+    assert outcomes == {reference: outcome for (_, reference), outcome in found(report).items()}
+    assert ["table-7/1", "table-8/refund"] == [record.name for record in report.open_records]
+    assert 2 == world.writes

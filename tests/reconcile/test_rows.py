@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -54,6 +56,27 @@ async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path
     assert missing == found(first) | {("shop-0", reference): Outcome.MISSING for reference in unread}
     assert (False, {}) == (first.is_same, first.failed)
     assert missing == found(await reconciled(world, tmp_path))
+
+
+@pytest.mark.parametrize(("orders", "is_set_aside"), [(10, False), (11, True)])
+async def test_a_seller_whose_orders_all_stay_silent_is_set_aside(
+    tmp_path: Path, orders: int, is_set_aside: bool
+) -> None:
+    """After ten look-ups in a row without a response, further ones would only take time."""
+    world = World(60, sellers=2, grain=10**9)
+    for i in range(orders):
+        world.plant_missing("shop-0", f"order-{300 + i}", BEGIN + 9)
+    world.freeze()
+
+    async def platform(request: Request) -> Response:
+        if "external_reference" in request.url:
+            raise ConnectionError
+        return await world(request)
+
+    report = await answered(world, tmp_path, platform)
+
+    assert ({"shop-0"} if is_set_aside else set()) == {*report.failed}
+    assert (40 + 1 if is_set_aside else 10) == report.counts[Outcome.NOT_READ]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +177,19 @@ UNREADABLE = {
 }
 
 
+def changed(world: World, members: Callable[[str], dict[str, object]]) -> Callable[[Request], Awaitable[Response]]:
+    """A platform that sends some *members* of the order of each reference otherwise."""
+
+    async def platform(request: Request) -> Response:
+        response = await world(request)
+        body = json.loads(response.body)
+        for row in body.get("elements", ()):
+            row.update(members(row["external_reference"]))
+        return Response(response.status, response.headers, json.dumps(body).encode())
+
+    return platform
+
+
 async def test_an_amount_that_cannot_be_read_is_no_match(tmp_path: Path) -> None:
     """It is named. An absent total is not known, and absent payments and refunds are 0."""
     world = World(0)
@@ -161,15 +197,9 @@ async def test_an_amount_that_cannot_be_read_is_no_match(tmp_path: Path) -> None
         (world.plant_match if is_walked else world.plant_other_date)("shop-0", reference, BEGIN + DAY)
     world.freeze()
 
-    async def platform(request: Request) -> Response:
-        response = await world(request)
-        body = json.loads(response.body)
-        for row in body.get("elements", ()):
-            name = row["external_reference"].partition("-")[0]
-            row[f"{name}_amount"] = UNREADABLE[row["external_reference"]][0]
-        return Response(response.status, response.headers, json.dumps(body).encode())
-
-    report = await answered(world, tmp_path, platform)
+    report = await answered(
+        world, tmp_path, changed(world, lambda name: {f"{name.partition('-')[0]}_amount": UNREADABLE[name][0]})
+    )
 
     assert {Outcome.NOT_COMPARED: 4, Outcome.PAID_AMOUNT: 1} == report.counts
     for difference in report.differences(Outcome.NOT_COMPARED):
@@ -179,10 +209,28 @@ async def test_an_amount_that_cannot_be_read_is_no_match(tmp_path: Path) -> None
     assert not report.is_same
 
 
+async def test_a_currency_is_that_of_a_payment_or_an_item(tmp_path: Path) -> None:
+    """The first that is named, and that of the first payment before all."""
+    euro, dollar = {"currency_id": "EUR"}, {"currency_id": "USD"}
+    parts = [[[euro, dollar], [dollar]], [[{}, euro], [dollar]], [None, [{}, euro]], [None, None]]
+    members = {f"extra-{i}": {"payments": pair[0], "items": pair[1]} for i, pair in enumerate(parts)}
+    world = World(1, sellers=1)
+    for reference in members:
+        world.plant_extra("shop-0", reference, BEGIN + DAY)
+    world.freeze()
+
+    report = await answered(world, tmp_path, changed(world, lambda name: members.get(name, {})))
+
+    assert ["EUR", "EUR", "EUR", None] == [difference.currency for difference in report.differences(Outcome.EXTRA)]
+
+
 async def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """Its files do not name the amounts that could not be read: there are none in windows that are whole."""
     world, settled = World(60, grain=10**9), (CREATED[0], CREATED[1] - timedelta(hours=1))
     first = await reconciled(world, tmp_path, created=settled)
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger:
+        members = json.loads(*ledger.execute("SELECT question FROM run").fetchone())
+    assert ["created", "accounts", "lag", "max_window", "base_url", "seller"] == [*members]
     for path in (tmp_path / "parts").iterdir():
         table = pyarrow.parquet.read_table(path)
         pyarrow.parquet.write_table(table.drop_columns(["unread"]), path)

@@ -9,18 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import (
-    AuthenticationFailed,
-    PaymentsClient,
-    PermissionDenied,
-    Request,
-    Response,
-    RetryPolicy,
-    ServerError,
-)
+from paymentsdk import AuthenticationFailed, PermissionDenied, RateLimited, Request, Response, ServerError
 from paymentsdk.reconcile import Book, Outcome, Report, reconcile
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import CREATED, World
+from tests.reconcile.test_reconcile import client_of
 
 #: What tells the calls of each phase.
 PHASES = {
@@ -51,16 +44,6 @@ class Failing:
         self.calls[seller] += 1
         return self.fails(seller, request.url) or await self.world(request)
 
-    def client(self, clock: FakeClock | None = None) -> PaymentsClient:
-        """A client of all sellers."""
-        return PaymentsClient(
-            base_url="https://x",
-            accounts="TEST-{}-123".format,
-            transport=MemoryTransport(self),
-            clock=clock or FakeClock(),
-            retry=RetryPolicy(attempts=1),
-        )
-
 
 def rejected(status: int, **headers: str) -> Response:
     """A response without a body that says more."""
@@ -69,7 +52,7 @@ def rejected(status: int, **headers: str) -> Response:
 
 async def reconciled(failing: Failing, out: Path, **options: object) -> Report:
     """Reconcile the book of its world."""
-    async with failing.client() as client:
+    async with client_of(failing.world, transport=MemoryTransport(failing)) as client:
         book = Book.rows(failing.world.book)
         return await reconcile(book, client, **{"created": SETTLED, "out": out, "max_window": 60, **options})
 
@@ -104,9 +87,12 @@ async def test_sellers_that_cannot_be_read_leave_the_others_alone(tmp_path: Path
 async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path) -> None:
     """It is tried once more at the end of the phase, and what it was matched with before does not count."""
     world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES.values())}
+    looked_up = iter([500])  # The first order alone cannot be read, and then none of its seller.
 
     def fails(seller: str, url: str) -> Response | None:
-        return rejected(401) if failing.get(seller, "nothing") in url else None
+        if failing.get(seller, "nothing") not in url:
+            return None
+        return rejected(next(looked_up, 401) if "reference" in url else 401)
 
     report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
 
@@ -160,6 +146,18 @@ async def test_the_same_directory_goes_on_with_fewer_and_more_sellers(tmp_path: 
 # --- a seller that is asked to wait -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("seconds", "slept"), [(900, [900.0]), (901, []), (0, [])])
+async def test_a_seller_that_is_never_served_is_set_aside(tmp_path: Path, seconds: int, slept: list[float]) -> None:
+    """After 15 minutes of 429s, or at once if it would wait longer, or if nothing says how long."""
+    world, clock = World(3, sellers=1), FakeClock()
+    failing = Failing(world, lambda seller, url: rejected(429, **{"Retry-After": f"{seconds}"}))
+    async with client_of(world, transport=MemoryTransport(failing), clock=clock) as client:
+        with pytest.raises(RateLimited):
+            await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
+
+    assert slept == clock.slept
+
+
 async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path) -> None:
     """A minute is longer than a call waits; the run has the time, at the start and among the look-ups."""
     world, clock, rejections = World(40, sellers=1, grain=4), FakeClock(), ["", "reference"]
@@ -171,7 +169,7 @@ async def test_a_run_waits_as_long_as_a_429_asks(tmp_path: Path) -> None:
         return None
 
     failing = Failing(world, fails)
-    async with failing.client(clock) as client:
+    async with client_of(world, transport=MemoryTransport(failing), clock=clock) as client:
         report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path, in_flight=1)
 
     assert world.counts == report.counts

@@ -184,6 +184,22 @@ async def test_the_date_filter_is_proved_for_each_account(tmp_path: Path) -> Non
     assert timedelta(days=1) == report.grain
 
 
+async def test_the_date_filter_is_proved_with_orders_as_they_are_now(tmp_path: Path) -> None:
+    """Those that were looked at first may have changed meanwhile, so others are looked at."""
+    served, proofs = Served(quiet(1)), 0
+
+    async def platform(request: Request) -> Response:
+        nonlocal proofs
+        if "date_created" not in request.url and "offset=0" in request.url:
+            proofs += 1
+            served.platform.add(NOW - 3_600_000 - proofs)
+        response = await served(request)
+        is_lost = proofs == 1 and "date_created" in request.url
+        return Response(200, response.headers, b'{"elements":[],"total":0}') if is_lost else response
+
+    assert [*served.platform.rows, 151, 152] == [row for _, row in written(await walked(platform, tmp_path))]
+
+
 async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None:
     """Bounds without milliseconds: windows are widened by a second, and no row is lost."""
     platform = Platform(1, grain=1_000)
@@ -363,8 +379,12 @@ async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None
         {"lag": 900},
         {"accounts": "shop-1"},
         {"lag": timedelta(days=2)},
+        {"lag": timedelta(-1)},
         {"max_window": 1},
+        {"max_window": 100_001},
         {"in_flight": 0},
+        {"in_flight": 65},
+        {"created": (datetime(1969, 12, 31, tzinfo=UTC), WEEK[1])},
         {"accounts": []},
     ],
     ids=str,
@@ -372,9 +392,10 @@ async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None
 async def test_arguments_that_make_no_sense_are_rejected(tmp_path: Path, wrong: dict) -> None:
     """Nothing is sent, and nothing is written."""
     served = Served(quiet(1))
-    with pytest.raises(RequestInvalid):
+    with pytest.raises(RequestInvalid) as caught:
         await walked(served, tmp_path / "out", **wrong)
 
+    assert [*wrong] == [caught.value.path]
     assert 0 == served.platform.calls
     assert not (tmp_path / "out").exists()
 
