@@ -102,10 +102,8 @@ async def test_the_clock_is_moved(plain, client, order):
     resumed = (await plain("POST", "/_sandbox/clock/resume")).json
 
     assert {"now": "2026-01-31T00:00:00.000Z", "frozen": True, "ahead": "P0D", "happened": []} == frozen
-    assert ("2026-01-31T00:15:00.000Z", [("order.expired", new_order.id)]) == (
-        moved["now"],
-        [(event["kind"], event["id"]) for event in moved["happened"]],
-    )
+    assert "2026-01-31T00:15:00.000Z" == moved["now"]
+    assert [("order.expired", new_order.id)] == [(event["kind"], event["id"]) for event in moved["happened"]]
     assert now["frozen"]
     assert not resumed["frozen"]
 

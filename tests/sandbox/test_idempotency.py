@@ -65,9 +65,7 @@ async def test_an_amount_and_its_text_are_told_apart(plain, data):
     number = await plain("POST", "/v1/orders", order.replace(b'"50.00"', b"50.00"), key="k")
     text = await plain("POST", "/v1/advanced_payments", _wallet(b'"80.25"'), key="w")
 
-    assert [(409, "idempotency_key_already_used")] * 2 == [
-        (response.status, response.code) for response in (number, text)
-    ]
+    assert [(409, "idempotency_key_already_used")] * 2 == [(answer.status, answer.code) for answer in (number, text)]
 
 
 def _wallet(amount: bytes) -> bytes:

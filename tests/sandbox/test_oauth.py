@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from paymentsdk import AuthenticationFailed, BadRequest, PermissionDenied, ReauthorizationRequired
+from tests.sandbox.orders import members
 
 #: How a client raises the rejection of a grant.
 DENIED = (BadRequest, ReauthorizationRequired)
@@ -18,11 +19,8 @@ async def test_a_code_gives_a_token(client, sandbox):
     token = await client.oauth.exchange_code(sandbox.authorization_code)
     kind, client_id, created, _, user_id = token.access_token.split("-")
 
-    assert ("bearer", 15_552_000, "offline_access read write", False) == (
-        token.token_type,
-        token.expires_in,
-        token.scope,
-        token.live_mode,
+    assert ("bearer", 15_552_000, "offline_access read write", False) == members(
+        token, "token_type expires_in scope live_mode"
     )
     assert (sandbox.tenant.user_id, sandbox.tenant.public_key) == (token.user_id, token.public_key)
     assert ("TEST", sandbox.client_id, str(sandbox.tenant.user_id)) == (kind, client_id, user_id)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paymentsdk import AuthenticationFailed
+from tests.sandbox.orders import members
 
 PINNED: dict[str, Any] = {
     "access_token": "TEST-ci",
@@ -25,13 +26,8 @@ async def test_a_pinned_token_does_not_follow_the_clock(start, connect, order):
 
         new_order = await client.orders.create(order())
 
-    info = sandbox.describe()
-    assert ("TEST-ci", "ci", "s", "TILL-1") == (
-        info.access_token,
-        info.client_id,
-        info.client_secret,
-        info.external_pos_id,
-    )
+    names = "access_token client_id client_secret external_pos_id"
+    assert ("TEST-ci", "ci", "s", "TILL-1") == members(sandbox.describe(), names)
     assert str(sandbox.tenant.user_id) == new_order.user_id
 
 

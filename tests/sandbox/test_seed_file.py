@@ -65,11 +65,8 @@ async def test_a_sandbox_begins_with_what_the_file_says(start, plain_to, data, s
     limited = await plain("GET", f"/v1/orders/{response.json['id']}", token="TEST-ci-8")
     plans = await plain("GET", "/preapproval_plan/search?q=Gold", token="TEST-ci-7")
 
-    assert (201, "7", "2026-01-31T12:00:00.000Z") == (
-        response.status,
-        response.json["user_id"],
-        response.json["created_date"],
-    )
+    created = response.json
+    assert (201, "7", "2026-01-31T12:00:00.000Z") == (response.status, created["user_id"], created["created_date"])
     assert (429, 1) == (limited.status, plans.json["paging"]["total"])
     assert 19.99 == plans.json["results"][0]["auto_recurring"]["transaction_amount"]
     assert ("any", 2) == (sandbox.policies.cancel_from, sandbox.policies.page_size)

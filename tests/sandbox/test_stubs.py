@@ -33,11 +33,8 @@ async def test_a_stub_responds_from_its_template(start, plain_to, stubs):
 
     assert (200, {"id": "a b", "parts": [1, "a b!"]}) == (payment.status, payment.json)
     assert (201, b"x,y,{ c }") == (export.status, export.raw)
-    assert ("application/json", "text/csv", "7") == (
-        payment.headers["Content-Type"],
-        export.headers["Content-Type"],
-        export.headers["X-Total"],
-    )
+    assert ["application/json", "text/csv"] == [answer.headers["Content-Type"] for answer in (payment, export)]
+    assert "7" == export.headers["X-Total"]
     assert (204, b"") == (gone.status, gone.raw)
     assert [("/v1/payments/1", 204), ("/v1/x/y/export", 201), ("/v1/payments/a%20b/", 200)] == [
         (line["path"], line["status"]) for line in (await plain("GET", "/_sandbox/requests")).json
