@@ -247,12 +247,12 @@ class Connection(asyncio.BufferedProtocol):
         #: Reads a response that comes in parts.
         self._parts: Parts | None = None
         self._waiting: asyncio.Future[Response] | None = None
-        self._readable: Callable[[int], object] | None = None
+        self._has_unread: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport for writing, and the check for bytes that have arrived but are unread."""
         self.transport = cast(asyncio.Transport, transport)
-        self._readable = unread_on(transport.get_extra_info("socket"))
+        self._has_unread = unread_on(transport.get_extra_info("socket"))
 
     def is_usable(self, *, unread: bool = False) -> bool:
         """Return whether a request may be sent: the connection is open, and nothing unsolicited has arrived.
@@ -261,8 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         request. Only the beginning of a TLS record is not noticed: asyncio has read it, it cannot be decrypted yet, and
         no public API shows it. With *unread*, unread bytes are allowed.
         """
-        readable = self._readable
-        return not (self._closed or readable is None or self.transport.is_closing() or (not unread and readable(0)))
+        has_unread = self._has_unread
+        return not (self._closed or has_unread is None or self.transport.is_closing() or (not unread and has_unread()))
 
     def discard(self) -> None:
         """Start no further request on it. A request that has started fails: the next response is not its own."""
@@ -274,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             self._closed = True
             self._forget(self)
-        if self._readable is not None:
+        if self._has_unread is not None:
             self.transport.abort()
         if error is not None and waiting is not None and not waiting.done():
             waiting.set_exception(error)

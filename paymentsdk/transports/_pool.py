@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from ssl import SSLCertVerificationError, SSLError
 from typing import ClassVar, Generic, TypeVar
@@ -286,13 +286,13 @@ def closed_while_waiting() -> ClientClosed:
     return ClientClosed("the transport was closed while the request waited for a connection")
 
 
-def unread_on(wire: socket.socket) -> Callable[[int], object]:
-    """Return a function that is called with 0, and tells whether *wire* has unread bytes or its end."""
+def unread_on(wire: socket.socket) -> Callable[[], object]:
+    """Return a function that tells whether *wire* has unread bytes or its end."""
     if sys.platform == "win32":
-        return lambda _: select.select([wire.fileno()], [], [], 0)[0]
+        return lambda: select.select([wire.fileno()], [], [], 0)[0]
     poll = select.poll()  # Registered once: a new poll per request costs more than the check.
     poll.register(wire.fileno(), select.POLLIN)
-    return poll.poll
+    return partial(poll.poll, 0)
 
 
 def words_of_system(error: BaseException | None) -> str:

@@ -242,7 +242,7 @@ class SessionPool(Pool):
         super().__init__(options.get("limit", POOL_SIZE) if self.owned else 0)
         self.attempts: dict[asyncio.Task[object], Attempt] = {}
         #: The connections, each with a function that tells whether it has unread bytes.
-        self.connections: WeakKeyDictionary[ResponseHandler, Callable[[int], object]] = WeakKeyDictionary()
+        self.connections: WeakKeyDictionary[ResponseHandler, Callable[[], object]] = WeakKeyDictionary()
         #: How many requests still ask the server to close their connections, since one of these is not trusted.
         self.emptying = 0
         if session is not None:
@@ -371,8 +371,6 @@ class Connector(aiohttp.TCPConnector):
             late = overslept(began, timeout.connect)
             if not late and self._gives(connection, req, attempt):
                 return connection
-            if connection.transport is not None:
-                connection.transport.abort()
             connection.close()
             if late:
                 raise SendFailed("no connection in time", sent=False)
@@ -386,7 +384,7 @@ class Connector(aiohttp.TCPConnector):
         if has_unread is None:
             # A new connection. With TLS there may be session tickets to read, so unread bytes mean nothing.
             self.pool.connections[handler] = unread_on(transport.get_extra_info("socket"))
-        elif handler.should_close or transport.get_write_buffer_size() or has_unread(0):
+        elif handler.should_close or transport.get_write_buffer_size() or has_unread():
             return False
         if req.headers.get(CONNECTION) == "close":
             handler.force_close()

@@ -56,7 +56,8 @@ async def respond(peer: Peer) -> None:
 @asynccontextmanager
 async def warm(server: FaultServer) -> AsyncIterator[PaymentsClient]:
     """Give a client whose next call finds an idle connection and a prepared head."""
-    async with PaymentsClient(TOKEN, base_url=server.url(), transport=Http11Transport(drain=5)) as client:
+    transport = Http11Transport(drain=5, limit=4)
+    async with PaymentsClient(TOKEN, base_url=server.url(), transport=transport) as client:
         await client.orders.get("ORD1")
         await client.orders.get("ORD1")
         await client.orders.create(order_request())

@@ -112,6 +112,18 @@ async def test_a_session_with_credentials_of_its_own(monkeypatch: pytest.MonkeyP
         assert [TOKEN["Authorization"]] == [request.headers["authorization"] for request in server.seen]
 
 
+async def test_a_discarded_response_empties_an_injected_session() -> None:
+    """Its connection cannot be closed alone: the next requests ask the server to close theirs, as many as there are."""
+    connector = aiohttp.TCPConnector(limit=2)
+    async with FaultServer(always(http())) as server, aiohttp.ClientSession(connector=connector) as session:
+        transport = AiohttpTransport(session=session)
+        for discards in (True, False, False, False):
+            response = await transport.send(Request("GET", server.url()))
+            if discards:
+                transport.discard(response)
+    assert [None, "close", "close", None] == [request.headers.get("connection") for request in server.seen]
+
+
 async def test_a_session_of_another_loop() -> None:
     """It is told before anything is sent, wherever the transport was made, which can be closed all the same."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from paymentsdk import Request
 from paymentsdk.transports.aiohttp import AiohttpTransport
-from tests.faults import FaultServer, Peer, always, http
+from tests.faults import FaultServer, Peer, http
 from tests.transports.sending import failed
 
 # --- places in the pool -----------------------------------------------------------------------------------------------
@@ -21,31 +21,6 @@ async def limited():
     transport = AiohttpTransport(limit=1, drain=0.1)
     yield transport
     await transport.aclose()
-
-
-_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-responses_of_all_forms = pytest.mark.parametrize(
-    "whole", [http(), http(200, b""), _CHUNKS, b"HTTP/1.1 204 Empty\r\n\r\n"], ids=["body", "empty", "chunks", "204"]
-)
-
-
-async def opened_for_two(whole: bytes, surplus: bytes = b"") -> set[int]:
-    """Send two requests, one after the other, and return how many connections they took, however *whole* arrives."""
-    opened = set()
-    for cuts in ([], *([cut] for cut in range(1, len(whole), 5)), range(1, len(whole))):
-        *pieces, last = (whole[i:j] for i, j in zip([0, *cuts], [*cuts, None], strict=True))
-        async with FaultServer(always(*pieces, last + surplus)) as server:
-            async with contextlib.aclosing(AiohttpTransport(drain=0.1)) as transport:
-                for _ in range(2):
-                    await transport.send(Request("POST", server.url()))
-            opened.add(server.opened)
-    return opened
-
-
-@responses_of_all_forms
-async def test_a_whole_response_leaves_its_connection(whole: bytes) -> None:
-    """However a response arrives in pieces, none of it is taken for surplus."""
-    assert {1} == await opened_for_two(whole)
 
 
 _STRAY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"

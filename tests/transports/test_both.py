@@ -302,12 +302,15 @@ async def test_a_shifted_connection_is_left_after_its_first_response(kind, disca
 
 
 async def test_requests_go_through_a_proxy() -> None:
-    """With *proxy*, the proxy is asked for the whole URL."""
+    """With *proxy*, the proxy is asked for the whole URL; one on another machine gets no plain request to this one."""
     async with FaultServer(always(http())) as proxy:
         transport = AiohttpTransport(proxy=proxy.url())
         await transport.send(Request("GET", "http://api.example.com/v1/orders?x=1"))
         await transport.aclose()
 
+        away = AiohttpTransport(proxy="http://proxy.invalid")
+        assert (False, True) == (await failed(away, Request("GET", proxy.url())))[:2]
+        await away.aclose()
         assert "http://api.example.com/v1/orders?x=1" == proxy.seen[0].target
         assert "api.example.com" == proxy.seen[0].headers["host"]
 

@@ -170,7 +170,7 @@ async def read_what_comes(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 #: Leave it to the event loop to find what the system holds.
-unread_goes_unseen = has(unread_on=lambda wire: lambda _: None)
+unread_goes_unseen = has(unread_on=lambda wire: lambda: None)
 
 
 def resending(patch: pytest.MonkeyPatch) -> None:

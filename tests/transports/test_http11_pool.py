@@ -44,14 +44,16 @@ async def test_discarded_connections_carry_nothing_more() -> None:
         assert [0, 1, 2, 2, 3] == [request.connection for request in server.seen]
 
 
-async def test_a_connection_that_was_idle_for_too_long_is_not_used(until) -> None:
-    """After `keepalive_timeout`, the next request opens a connection, and those that were idle are closed."""
-    async with FaultServer(always(http())) as server, opened(keepalive_timeout=0.05) as transport:
+async def test_a_connection_that_was_idle_for_too_long_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 15 seconds, the next request opens a connection, and those that were idle are closed."""
+    monotonic, later = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + later[0])
+    async with FaultServer(always(http())) as server, opened() as transport:
         await asyncio.gather(*(transport.send(Request("GET", server.url())) for _ in range(3)))
-        over = time.monotonic() + 0.05
-        await until(lambda: time.monotonic() > over)
-        await transport.send(Request("GET", server.url()))
-        assert (4, 1) == (server.opened, transport.open_connections)
+        for later[0], count in ((14.0, 3), (29.5, 4)):
+            await transport.send(Request("GET", server.url()))
+            assert count == server.opened
+        assert 1 == transport.open_connections
 
 
 # --- places and the queue ---------------------------------------------------------------------------------------------
