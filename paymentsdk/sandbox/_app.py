@@ -173,8 +173,8 @@ class Endpoints:
 
     def _address_of(self, request: web.Request) -> str:
         """Return the address that the client has sent *request* to. A signature may cover its host."""
-        public, host = URL(self._platform.store.links), request.headers.get("Host", request.host)
-        return f"{public.scheme if host == public.host_port_subcomponent else 'http'}://{host}"
+        public = URL(self._platform.store.links)
+        return f"{public.scheme if request.host == public.host_port_subcomponent else 'http'}://{request.host}"
 
     async def _inject_faults(self, request: web.Request, received: ReceivedRequest) -> None:
         """Apply the faults before the commit."""
@@ -247,7 +247,7 @@ class Endpoints:
         """
         received, status = request.get(_RECEIVED), None if response is None else response.status
         at, url, method, request_id = self._platform.clock.now(), request.rel_url, request.method, self._id_of(request)
-        seconds = time.perf_counter() - received.began if received else 0.0
+        ended = time.perf_counter()
         replayed = response is not None and REPLAYED in response.headers
         # Only the beginning is shown, and masking a long page would take longer than sending it.
         beginning = getattr(response, "body", b"")[: 2 * LONGEST_RESPONSE]
@@ -262,7 +262,7 @@ class Endpoints:
                     "response": redact_body(beginning, self._secrets, grant=False),
                     "replayed": replayed,
                     "faults": received.hit.effects,
-                    "milliseconds": round(seconds * 1000, 3),
+                    "milliseconds": round((ended - received.began) * 1000, 3),
                 }
             return RequestLine(
                 at=at,
