@@ -230,7 +230,7 @@ class PaymentsClient:
         Raises:
             RequestInvalid: An option is invalid.
         """
-        return self._copy(self._engine.changed(options))
+        return self._copy(self._engine.copy(self._engine.settings.changed(options)))
 
     def account(self, name: str) -> Self:
         """Return a client for one seller: a copy on the same connections, with the credentials of account *name*.

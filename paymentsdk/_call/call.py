@@ -29,9 +29,10 @@ from paymentsdk._call import events, verdicts
 from paymentsdk._call.credential import Credential
 from paymentsdk._call.deadline import Deadline, Expired, cancelled_again, connect_timeout
 from paymentsdk._call.limiter import NO_PERMIT, Permit
-from paymentsdk._call.response import Result, may_take_long, read_response
+from paymentsdk._call.response import Result, read_response
 from paymentsdk._call.retry import Retries
 from paymentsdk._call.verdicts import Failed, History, Rejected, Stopped, Unanswered, Unsent, not_attempted
+from paymentsdk._codec.decode import LARGE
 from paymentsdk._contract.rules import KEY_LIFETIME, SINGLE_USE, Failure, Verdict, classify_status
 from paymentsdk.errors import OutcomeUnknown, PaymentsError, describe
 from paymentsdk.transports.base import Request, Response
@@ -266,7 +267,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
     async def _accept(self, response: Response) -> Result[R] | Failed:
         """Return the result of a 2xx response, if the response can be trusted."""
         strict = self.settings.strict and self.operation.retry not in SINGLE_USE
-        if not self.operation.writes and may_take_long(response):
+        if not self.operation.writes and len(response.body) >= LARGE:  # It may be repaired in a thread.
             self.state.deadlines.reset(self.deadline, inf)  # The whole response is here, so decoding it cannot hang.
         try:
             value, anomalies, mismatch = await read_response(self.intent, response, strict=strict)
@@ -305,7 +306,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         cause = error.__cause__ if isinstance(error, Expired) and error.__cause__ is not None else error
         outcome = verdicts.no_response(cause, ran_out, cancelled=self.deadline.task.cancelling() > 0)
         if outcome is None:
-            self._record(verdicts.cut_off(error, verdicts.interrupted(error)))
+            self._record(verdicts.cut_off(error))
         return outcome
 
     def _judge_response(self, response: Response) -> Rejected | Unanswered:

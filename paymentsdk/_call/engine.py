@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from paymentsdk._auth.token_store import TokenPair
     from paymentsdk._call.deadline import Deadline
     from paymentsdk._call.runtime import Runtime
-    from paymentsdk._call.settings import CallOptions, Settings
+    from paymentsdk._call.settings import Settings
     from paymentsdk._contract.operation import Operation
 
 B = TypeVar("B")
@@ -86,14 +86,6 @@ class Engine:
     def copy(self, settings: Settings) -> Engine:
         """Return an engine with other *settings*, for a copy of the client."""
         return Engine(self.runtime, settings, results=self.results)
-
-    def changed(self, options: CallOptions) -> Engine:
-        """Return an engine with other *options*, and mask their credentials in place.
-
-        Raises:
-            RequestInvalid: An option is invalid.
-        """
-        return self.copy(self.settings.changed(options))
 
     def for_one_seller(self) -> Engine:
         """Return an engine that accepts only tokens of the seller that its first token names."""

@@ -54,11 +54,6 @@ class Result(MaskedRepr, Struct, Generic[R], frozen=True, kw_only=True):
         return [(name, getattr(self, name)) for name in ("value", "status", "attempts", "anomalies")]
 
 
-def may_take_long(response: Response) -> bool:
-    """Return whether the response to a read is so large that a repair would run in a thread."""
-    return len(response.body) >= LARGE
-
-
 async def read_response(
     intent: Intent[B, R], response: Response, *, strict: bool
 ) -> tuple[R, tuple[Anomaly, ...], str | None]:
@@ -74,7 +69,7 @@ async def read_response(
     anomalies: tuple[Anomaly, ...] = ()
     if (exact := decoder.exact(body)) is not None:  # The usual case.
         value = exact
-    elif operation.writes or not may_take_long(response):
+    elif operation.writes or len(body) < LARGE:
         value, anomalies = decoder.repair(body)
     else:
         from concurrent.futures import ThreadPoolExecutor  # most programs never need it

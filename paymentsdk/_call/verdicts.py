@@ -125,10 +125,10 @@ def _own(error: PaymentsError) -> PaymentsError:
     return duplicate
 
 
-def cut_off(error: BaseException, reason: str, *, timed_out: bool = False) -> Failed:
+def cut_off(error: BaseException, ran_out: str | None = None) -> Failed:
     """Return the outcome of an attempt that *error* ended. A request in the transport's queue was not sent."""
-    is_unsent = getattr(error, UNSENT, False)
-    return Unsent(reason=reason, timed_out=timed_out) if is_unsent else Unanswered(reason=reason, timed_out=timed_out)
+    kind = Unsent if getattr(error, UNSENT, False) else Unanswered
+    return kind(reason=ran_out or interrupted(error), timed_out=ran_out is not None)
 
 
 def interrupted(error: BaseException) -> str:
@@ -155,7 +155,7 @@ def no_response(error: BaseException, ran_out: str | None, *, cancelled: bool) -
             full = isinstance(error, PoolFull)
             return Unsent(reason=reason, permanent=permanent, timed_out=expired, pool_full=full)
         case asyncio.CancelledError() if ran_out is not None:
-            return cut_off(error, ran_out, timed_out=True)
+            return cut_off(error, ran_out)
         case asyncio.CancelledError() if not cancelled:
             # A task of the transport was cancelled. Raised here, it would end our task without a word about the money.
             return Unanswered(reason="the transport raised CancelledError without a cancellation")

@@ -273,7 +273,7 @@ class Resource:
         Raises:
             RequestInvalid: An option is invalid.
         """
-        return self._copy(self._engine.changed(options))
+        return self._copy(self._engine.copy(self._engine.settings.changed(options)))
 
     def _copy(self, engine: Engine) -> Self:
         clone: Self = copy.copy(self)
