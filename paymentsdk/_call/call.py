@@ -214,21 +214,20 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             Stopped: The call got no permit. The outcome says why.
         """
         state, deadline = self.state, self.deadline
-        state.deadlines.reset(deadline, deadline.total)
         since = state.clock.monotonic()
+        state.deadlines.reset(deadline, min(since + flow.max_wait, deadline.total))
         acquired = flow.acquire(self.seller_key, self.settings.priority, deadline.total - since)
         try:
             permit = await deadline.bound(acquired, lambda late: flow.release(late or NO_PERMIT))
         except Expired as expired:
+            if deadline.when < deadline.total:
+                raise not_attempted(f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)") from None
             raise not_attempted(f"{expired} while it waited for its turn") from None
         except Exception as error:
             # A user's share may raise anything, which must not hide that an attempt is in doubt.
             raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
         finally:
-            waited = state.clock.monotonic() - since
-            self.queued += waited
-        if permit is None and waited >= flow.max_wait:
-            raise not_attempted(f"it waited for its turn for {flow.max_wait:g} s (flow.max_wait)")
+            self.queued += state.clock.monotonic() - since
         if permit is None and flow.closed:
             raise verdicts.client_closed()
         if permit is None:

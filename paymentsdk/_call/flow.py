@@ -1,6 +1,6 @@
 """Flow control: how many requests of a seller may go out, and when. Every attempt needs a permit.
 
-    permit = flow.try_acquire(seller) or await flow.acquire(seller)  # None: it waited too long, or the flow is closed
+    permit = flow.try_acquire(seller) or await flow.acquire(seller)  # None: the flow is closed
     response = await transport.send(request)
     flow.release(permit, "limited", retry_after)                     # or "served", "failed"; nothing without a response
 
@@ -113,12 +113,12 @@ class Flow:
         return None if self._control.share is not None else self.enter(seller)
 
     async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
-        """Wait for a permit; return `None` if that took longer than `FlowControl.max_wait`, or if the flow was closed.
+        """Wait for a permit; return `None` if the flow was closed.
 
         With `FlowControl.share`, also return `None` if the slot is too late for a call that has *left* seconds. A
         cancelled wait leaves neither a permit nor a place in the queue behind.
         """
-        permit = self.enter(seller) or await self.wait(seller, priority, self.max_wait)
+        permit = self.enter(seller) or await self.wait(seller, priority)
         if permit is None or self._control.share is None or self._asking is None:
             return permit
         return await self._reserve(permit, self._control.share, self._asking, priority, left)
@@ -194,13 +194,12 @@ class Flow:
             self.limiters[seller] = limiter
         return limiter
 
-    async def wait(self, seller: Hashable, priority: Priority, longest: float) -> Permit | None:
-        """Wait in the queue for a permit, for at most *longest* seconds."""
+    async def wait(self, seller: Hashable, priority: Priority) -> Permit | None:
+        """Wait in the queue for a permit; return `None` if the flow was closed."""
         limiter, now = self._limiter(seller), self._now()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         queue = limiter.batch if priority == "batch" else limiter.interactive
         queue[waiter] = now
-        expiry = self._clock.call_at(now + longest, lambda: _turn_away(waiter))
         if self.closed:
             _turn_away(waiter)
         self._dispatch(limiter, now)
@@ -211,7 +210,6 @@ class Flow:
                 self.release(permit)  # It got the permit at the very moment when it was cancelled.
             raise
         finally:
-            expiry.cancel()
             queue.pop(waiter, None)
             if not (limiter.interactive or limiter.batch):
                 self._stop(limiter)
@@ -229,7 +227,7 @@ class Flow:
         until = min(began_at + self.max_wait, (self._now() + began_at + left) / 2)
         delay = None
         try:
-            if turn := asking.enter(seller) or await asking.wait(seller, priority, until - self._now()):
+            if turn := asking.enter(seller) or await asking.wait(seller, priority):
                 try:
                     delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
                     if delay is not None and delay > _SLOTS_AHEAD:

@@ -96,7 +96,7 @@ async def test_a_seller_for_whom_somebody_waits_is_not_forgotten(clock, flow, wa
 # --- cancellation -----------------------------------------------------------------------------------------------------
 
 
-async def leak(self, seller, priority, longest):
+async def leak(self, seller, priority):
     """Wait without giving back what was granted at the moment of the cancellation."""
     limiter, turn = self._limiter(seller), asyncio.get_running_loop().create_future()
     (limiter.batch if priority == "batch" else limiter.interactive)[turn] = self._now()
