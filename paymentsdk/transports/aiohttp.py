@@ -267,7 +267,9 @@ class SessionPool(Pool):
     @property
     def open_connections(self) -> int:
         """See `Pool.open_connections`; 0 with the caller's session."""
-        return sum(handler.is_connected() for handler in self.connections)
+        # `keyrefs` returns a list: metrics are read in a thread of their own.
+        handlers = (reference() for reference in self.connections.keyrefs())
+        return sum(handler is not None and handler.is_connected() for handler in handlers)
 
     @property
     def ended(self) -> bool:
