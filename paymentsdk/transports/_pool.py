@@ -120,7 +120,6 @@ class Pool(ABC):
             # A place that is done was cancelled, and its request is about to leave.
             if not place.done():
                 self._taken += 1
-                del self._waiting[place]
                 place.set_result(None)
                 return
 

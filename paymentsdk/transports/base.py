@@ -51,9 +51,6 @@ class Request(HiddenRepr, Struct, frozen=True):
         # Bodies hold payer tokens and client secrets; a log only needs their size.
         return f"Request({self.method} {self.url}, headers={Headers(self.headers)!r}, body=<{len(self.body)} bytes>)"
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("method", self.method), ("url", self.url), ("headers", Headers(self.headers))]
-
 
 class Response(HiddenRepr, Struct, frozen=True):
     """One complete response."""
@@ -70,9 +67,6 @@ class Response(HiddenRepr, Struct, frozen=True):
     def __repr__(self) -> str:
         # The body of a token response is a token.
         return f"Response({self.status}, body=<{len(self.body)} bytes>)"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("status", self.status)]
 
 
 #: Mapping classes that find a name in upper or lower case; our transports add theirs.

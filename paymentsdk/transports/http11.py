@@ -350,5 +350,4 @@ def _context(*, verify: bool) -> tls.SSLContext:
     if not verify:
         context.check_hostname = False
         context.verify_mode = tls.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
     return context
