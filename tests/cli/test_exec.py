@@ -90,9 +90,11 @@ def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(run):
 def test_signals_are_forwarded(signaled, monkeypatch, tmp_path: Path):
     """The command gets the signal, and says itself how all ends."""
     monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGINT)
     ended = signaled(Path("ready").exists, "sandbox", *python(COUNTS, "1"), number=signal.SIGTERM)
 
     assert (3, "ready\ngot 15\n", "") == ended
+    assert before == signal.getsignal(signal.SIGINT)
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_command_once(monkeypatch, tmp_path: Path):

@@ -20,7 +20,6 @@ import msgspec
 import pytest
 
 from paymentsdk import OPERATIONS, PaymentsClient, Request, Response, RetryPolicy
-from paymentsdk.cli import main
 from paymentsdk.sandbox import FaultRule, PlanRequest, RecurringRequest
 from paymentsdk.testing import MemoryTransport
 
@@ -252,27 +251,27 @@ def test_a_search_goes_on_though_rows_have_vanished(run, monkeypatch):
     assert {*rows} <= {json.loads(line)["id"] for line in (out + more).splitlines()}
 
 
-@pytest.mark.parametrize(
-    ("form", "words", "body", "place"),
-    [
-        (
-            "--csv",
-            ["merchant-orders", "search"],
-            '{"elements":["x",{"id":3},"x"],"total":3}',
-            r"\$.elements\[0\]: .*; 1 more",
-        ),
-        ("--table", ["orders", "get", "ORD1"], '{"id":"ORD1","total_amount":"much"}', r"\$.total_amount: .*; dropped"),
-    ],
-    ids=["rows", "amount"],
-)
-def test_left_out_parts_are_reported(capsys, monkeypatch, *, form: str, words: list[str], body: str, place: str):
-    """Without a word, a list with a row less, or an order without its amount, would look whole."""
-    connect_to(monkeypatch, lambda request: Response(200, {}, body.encode()))
-    code = main([*words, form])
+ROWS = '{"elements":["x",{"id":3},"x"],"total":3}'
+ROWS_PLACE = r"\$.elements\[0\]: .*; 1 more"
 
-    line = capsys.readouterr().err.splitlines()[-1]
+
+@pytest.mark.parametrize(
+    ("words", "body", "place"),
+    [
+        (["merchant-orders", "search", "--csv"], ROWS, ROWS_PLACE),
+        (["merchant-orders", "search", "--out", "rows.csv"], ROWS, ROWS_PLACE),
+        (["orders", "get", "ORD1"], '{"id":"ORD1","total_amount":"much"}', r"\$.total_amount: .*; dropped"),
+    ],
+    ids=["rows", "file", "amount"],
+)
+def test_left_out_parts_are_reported(run, monkeypatch, tmp_path: Path, *, words: list[str], body: str, place: str):
+    """Without a word, a list with a row less, or an order without its amount, would look whole."""
+    monkeypatch.chdir(tmp_path)
+    connect_to(monkeypatch, lambda request: Response(200, {}, body.encode()))
+    code, _, err = run(*words)
+
     assert 0 == code
-    assert re.fullmatch(f"[^:]*: the response breaks the contract at {place}", line)
+    assert re.fullmatch(f"[^:]*: the response breaks the contract at {place}", err.splitlines()[-1])
 
 
 # --- whom it speaks for ------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_refresh_keeps_the_new_pair(fleet: Fleet) -> None:
     fleet.exchange("shop-2")
     before = fleet.pair("shop-1")
     assert (0, "no token is due, of 2 accounts\n") == fleet.run("tokens", "refresh")[:2]
-    assert 0 == fleet.run("tokens", "refresh", "shop-1")[0]
+    assert ["shop-1"] == [row["account"] for row in json.loads(fleet.run("tokens", "refresh", "shop-1", "--json")[1])]
     complaint = "ACCOUNT: tokens.db has no account 'shop-9'; did you mean shop-2?; `paymentsdk tokens list` shows all"
     assert (1, "", f"paymentsdk: {complaint}\n") == fleet.run("tokens", "refresh", "shop-9")
     assert before.access_token != fleet.pair("shop-1").access_token
