@@ -81,7 +81,7 @@ def test_an_inbox_that_is_not_there_is_not_made(run: Run, tmp_path: Path, monkey
     for arguments in ((), ("--file", str(tmp_path / "none.db"))):
         code, _, err = run("list", *arguments)
         assert code == 1
-        assert "there is no inbox" in err
+        assert "there is no inbox '" in err
         assert "name it with --file or PAYMENTSDK_INBOX" in err
     assert list(tmp_path.iterdir()) == []
 

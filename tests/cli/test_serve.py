@@ -97,10 +97,10 @@ def test_credentials_survive_a_restart(serve, tmp_path: Path):
     assert " UTC, and it stands still\n" in out
 
 
-def test_a_ready_file_says_when_and_where(serve, monkeypatch, tmp_path: Path, unused_tcp_port: int):
+def test_a_ready_file_says_when_and_where(serve, run, monkeypatch, *, tmp_path: Path, unused_tcp_port: int):
     """It is there once requests are handled, for its owner alone. The file of a sandbox that was killed is replaced."""
     file = tmp_path / "ready.env"
-    file.write_text(f"BASE_URL=http://127.0.0.1:{unused_tcp_port}\n")
+    file.write_text(stale := f"BASE_URL=http://127.0.0.1:{unused_tcp_port}\n")
     monkeypatch.setenv("PAYMENTSDK_SANDBOX_TOKEN", "TEST-ci")
 
     def look(variables: Mapping[str, str]) -> tuple[str, int]:
@@ -108,6 +108,9 @@ def test_a_ready_file_says_when_and_where(serve, monkeypatch, tmp_path: Path, un
         return variables["ACCESS_TOKEN"], file.stat().st_mode & 0o777
 
     assert (("TEST-ci", 0o600), 0) == serve(look)[:2]
+    file.write_text(stale)
+    assert 1 == run("sandbox", "--public", "--host", "192.0.2.1", "--ready-file", str(file))[0]
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

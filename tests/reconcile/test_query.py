@@ -35,11 +35,15 @@ async def fill(dsn: str, rows: list[BookRow]) -> None:
 
 
 async def test_a_book_in_a_database(tmp_path: Path, dsn: str) -> None:
-    """Rows come through a cursor of the server; a column more is ignored, and columns have names of their own."""
+    """Rows come through a cursor of the server; a column more is ignored, and columns have names of their own.
+
+    A setting of the server does not change how moments are read.
+    """
     world = World(60, grain=2)
     await fill(dsn, world.book)
 
-    report = await reconciled(world, tmp_path, Book.query(dsn, "SELECT * FROM orders ORDER BY n", names=NAMES))
+    book = Book.query(f"{dsn}&datestyle=German", "SELECT * FROM orders ORDER BY n", names=NAMES)
+    report = await reconciled(world, tmp_path, book)
 
     assert world.expected == found(report)
 

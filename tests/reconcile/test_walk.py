@@ -386,6 +386,7 @@ async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None
         {"in_flight": 65},
         {"created": (datetime(1969, 12, 31, tzinfo=UTC), WEEK[1])},
         {"accounts": []},
+        {"out": "\udcff"},
     ],
     ids=str,
 )
@@ -393,7 +394,7 @@ async def test_arguments_that_make_no_sense_are_rejected(tmp_path: Path, wrong: 
     """Nothing is sent, and nothing is written."""
     served = Served(quiet(1))
     with pytest.raises(RequestInvalid) as caught:
-        await walked(served, tmp_path / "out", **wrong)
+        await walked(served, **{"out": tmp_path / "out", **wrong})
 
     assert [*wrong] == [caught.value.path]
     assert 0 == served.platform.calls
