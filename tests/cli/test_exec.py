@@ -84,6 +84,7 @@ sys.exit(7)
 
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(run):
     """128 and the number of the signal."""
+    assert 0 == run("sandbox", *python(""))[0]
     assert 137 == run("sandbox", *python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -34,16 +34,6 @@ def scheduler() -> Iterator[str]:
         cluster.stdin.close()
 
 
-@pytest.fixture
-def executor(scheduler: str, tmp_path: Path) -> Callable[..., Executor]:
-    """Makes an executor whose workers may die."""
-
-    def make(dies_at: int = 0) -> Executor:
-        return DaskExecutor(partial(connect, tmp_path, dies_at), scheduler, in_flight=8)
-
-    return make
-
-
 async def walked(out: Path, executor: Executor | None) -> WalkReport:
     """Walk all orders of the sellers."""
     names = world().sellers
@@ -68,19 +58,19 @@ async def test_workers_can_be_threads(tmp_path: Path) -> None:
     assert report.calls > 10
 
 
-async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+async def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, scheduler: str) -> None:
     """What it was at is done again; files that it has left do not count."""
     (tmp_path / "dies").touch()
 
-    shared = await walked(tmp_path / "shared", executor(dies_at=1))
+    shared = await walked(tmp_path / "shared", DaskExecutor(partial(connect, tmp_path, 1), scheduler))
 
     assert not (tmp_path / "dies").exists()
     assert shown() == written(shared)
 
 
-async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, executor: Callable[..., Executor]) -> None:
+async def test_an_executor_walks_for_one_run_at_a_time(tmp_path: Path, scheduler: str) -> None:
     """A second run is told so, and takes no workers from the first; when that is over, another may have it."""
-    dask = executor()
+    dask = DaskExecutor(partial(connect, tmp_path), scheduler)
     async with dask:
         with pytest.raises(RequestInvalid, match="executor: walks for another run"):
             await walked(tmp_path / "second", dask)

@@ -15,13 +15,8 @@ from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_reconcile import client_of
 
-#: What tells the calls of each phase.
-PHASES = {
-    "proof": "offset=0&limit",
-    "walk": "date_created_from",
-    "changes": "last_updated_from",
-    "look-ups": "reference",
-}
+#: What tells the calls of each phase: the proof, the walk, the changes and the look-ups.
+PHASES = ("offset=0&limit", "date_created_from", "last_updated_from", "reference")
 #: Without the last hours, which a run that goes on walks again.
 SETTLED = (CREATED[0], CREATED[1] - timedelta(hours=2))
 
@@ -86,7 +81,7 @@ async def test_sellers_that_cannot_be_read_leave_the_others_alone(tmp_path: Path
 
 async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path) -> None:
     """It is tried once more at the end of the phase, and what it was matched with before does not count."""
-    world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES.values())}
+    world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES)}
     looked_up = iter([500])  # The first order alone cannot be read, and then none of its seller.
 
     def fails(seller: str, url: str) -> Response | None:

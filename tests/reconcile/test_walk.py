@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from paymentsdk import BadRequest, NotWhole, PaymentsClient, Request, RequestInvalid, Response, RetryPolicy
+from paymentsdk import BadRequest, NotWhole, Request, RequestInvalid, Response
 from paymentsdk.reconcile import WalkReport, walk
-from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.model import CREATED, snapshot, survivors
 from tests.reconcile.platform import CAP, DAY, NOW, Platform
 from tests.reconcile.served import WEEK, Autumn, Served, client_of, client_of_sellers, quiet, sellers_of, written
@@ -315,32 +314,15 @@ async def test_another_question_is_rejected(tmp_path: Path, options: dict) -> No
         await walked(Served(quiet(1)), tmp_path, **options)
 
 
-SELLER = "TEST-1-112412-x-111"
-
-
-def selling(**accounts: object) -> PaymentsClient:
-    """Return a client of *accounts*, each a token or a source of them."""
-    served = Served(quiet(1))
-
-    async def answer(request: Request) -> Response:
-        if "merchant_orders" in request.url:
-            return await served(request)
-        return Response(404, {}, b"{}")  # What is read for a token alone.
-
-    settings = {"transport": MemoryTransport(answer), "clock": FakeClock(), "retry": RetryPolicy(attempts=1)}
-    return PaymentsClient(SELLER, base_url="https://x", accounts=accounts, **settings)
-
-
 class Overwritten:
-    """A source of tokens that gives those of another seller once it was asked so often."""
+    """A source of tokens that gives those of another seller once it was asked often."""
 
-    def __init__(self, calls: int) -> None:
-        self.calls = calls
+    calls = 10
 
     def token(self, now: float) -> str | None:
         """The next one."""
         self.calls -= 1
-        return SELLER if self.calls >= 0 else "TEST-1-112412-y-222"
+        return f"TEST-1-112412-x-{111 if self.calls >= 0 else 222}"
 
     async def renew(self, rejected: str | None, exchange: object, now: float) -> str | None:
         """There is no other."""
@@ -349,10 +331,10 @@ class Overwritten:
 @pytest.mark.control("paymentsdk._call.credential.certain_user_id", lambda token: None)
 async def test_a_walk_asks_for_all_windows_as_one_seller(tmp_path: Path) -> None:
     """Somebody has put another token into the store meanwhile: the rows of its seller are nobody's in this run."""
-    client = selling(**{"shop-1": Overwritten(calls=10)})
+    client = client_of(Served(quiet(1))).with_options(auth=Overwritten())
 
     with pytest.raises(RequestInvalid, match="access_token: belongs to another seller"):
-        await walk(client, created=WEEK, out=tmp_path, accounts=["shop-1"], max_window=CAP)
+        await walk(client, created=WEEK, out=tmp_path, max_window=CAP)
 
 
 async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None:
