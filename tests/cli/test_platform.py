@@ -56,6 +56,7 @@ def test_every_read_and_keyed_write_is_a_command(run):
     }
     assert expected | {"orders.wait"} == offered
     assert "preferences.create" not in expected
+    assert "the platform's orders: create, get, cancel, refund" in run("--help")[1]
     text = " ".join(run("merchant-orders", "search", "--help")[1].split())
     about = "created at this moment or later; a timestamp such as 2026-01-31T09:30:00Z"
     assert f"--date-created-from VALUE {about}" in text
