@@ -115,13 +115,36 @@ class Flow:
     async def acquire(self, seller: Hashable, priority: Priority = "interactive", left: float = inf) -> Permit | None:
         """Wait for a permit; return `None` if the flow was closed.
 
-        With `FlowControl.share`, also return `None` if the slot is too late for a call that has *left* seconds. A
-        cancelled wait leaves neither a permit nor a place in the queue behind.
+        With `FlowControl.share`, also wait for a slot in the shared rate, for at most half of the *left* seconds of the
+        call; return `None` if the slot is later. A cancelled wait leaves neither a permit nor a place in the queue.
         """
+        began_at, share, asking = self._now(), self._control.share, self._asking
         permit = self.enter(seller) or await self.wait(seller, priority)
-        if permit is None or self._control.share is None or self._asking is None:
+        if permit is None or share is None or asking is None:
             return permit
-        return await self._reserve(permit, self._control.share, self._asking, priority, left)
+        # Half of the time is for the response. Otherwise the calls of a client that is too busy would all go out too
+        # late to get a response.
+        until = min(began_at + self.max_wait, (self._now() + began_at + left) / 2)
+        delay = None
+        try:
+            if turn := asking.enter(seller) or await asking.wait(seller, priority):
+                try:
+                    delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
+                    if delay is not None and delay > _SLOTS_AHEAD:
+                        await self.pause(delay - _SLOTS_AHEAD)
+                finally:
+                    asking.release(turn)
+            if delay:
+                await self.pause(min(delay, _SLOTS_AHEAD))
+        except BaseException:
+            self.release(permit)
+            raise
+        if delay is None or self.closed:
+            self.release(permit)
+            return None
+        permit.sent_at = self._now()
+        permit.waited = permit.sent_at - began_at
+        return permit
 
     def release(self, permit: Permit, service: Service | None = None, retry_after: float = 0.0) -> None:
         """Give *permit* back, once, with the meaning of the response and its Retry-After, if there is a response."""
@@ -213,37 +236,6 @@ class Flow:
             queue.pop(waiter, None)
             if not (limiter.interactive or limiter.batch):
                 self._stop(limiter)
-        return permit
-
-    async def _reserve(
-        self, permit: Permit, share: SharedRate, asking: "Flow", priority: Priority, left: float
-    ) -> Permit | None:
-        """Wait for the slot of *permit* in the shared rate, for at most half of the time that the call has *left*.
-
-        The other half is for the response. Otherwise the calls of a client that is too busy would all go out too late
-        to get a response.
-        """
-        began_at, seller = permit.sent_at - permit.waited, permit.seller
-        until = min(began_at + self.max_wait, (self._now() + began_at + left) / 2)
-        delay = None
-        try:
-            if turn := asking.enter(seller) or await asking.wait(seller, priority):
-                try:
-                    delay = await share.reserve(self._clock.now(), max(0.0, until - self._now()))
-                    if delay is not None and delay > _SLOTS_AHEAD:
-                        await self.pause(delay - _SLOTS_AHEAD)
-                finally:
-                    asking.release(turn)
-            if delay:
-                await self.pause(min(delay, _SLOTS_AHEAD))
-        except BaseException:
-            self.release(permit)
-            raise
-        if delay is None or self.closed:
-            self.release(permit)
-            return None
-        permit.sent_at = self._now()
-        permit.waited = permit.sent_at - began_at
         return permit
 
     # --- letting go ---------------------------------------------------------------------------------------------------
