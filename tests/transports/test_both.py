@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import ssl
@@ -214,8 +215,9 @@ async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @both
-def test_unread_bytes_are_seen_under_tls(kind, loop: str) -> None:
+def test_unread_bytes_are_seen_under_tls(kind, loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits in the system when a request goes out is seen before it is decrypted, on both event loops."""
+    monkeypatch.setattr(select, "select", None)  # It fails above descriptor 1023.
     ca, serving = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(serving)
     trusting = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
@@ -294,6 +296,7 @@ async def test_a_shifted_connection_is_left_after_its_first_response(kind, disca
         for number in range(6):
             response = await transport.send(Request("GET", server.url(f"/{number}")))
             foreign_responses.append(response.body.decode() != f"/{number}")
+            assert response.reused is (number > discards)
             if foreign_responses[-1] and discards:
                 transport.discard(response)
         await transport.aclose()

@@ -121,3 +121,4 @@ async def test_a_url_may_have_no_path() -> None:
             await transport.send(Request("GET", server.url("/").removesuffix("/") + tail))
 
         assert ["/", "/", "/a"] == [request.target for request in server.seen]
+        assert not any("content-length" in request.headers for request in server.seen)

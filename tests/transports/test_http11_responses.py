@@ -30,6 +30,7 @@ MALFORMED = {
     "trailer that is no field": CHUNKED + b"2\r\n{}\r\n0\r\nxyz\r\n\r\n",
     "trailer that is folded": CHUNKED + b"2\r\n{}\r\n0\r\nX: 1\r\n 2\r\n\r\n",
     "a megabyte in chunks of a byte": CHUNKED + b"1\r\nx\r\n" * 2**20,
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
     "endless trailer": CHUNKED + b"2\r\n{}\r\n0\r\n" + b"X: " + b"y" * 200_000,
     "tiny chunks": CHUNKED + b"1;" + b"x" * 150_000 + b"\r\n{\r\n",
     "interim heads without end": b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" * 3_000,
@@ -135,6 +136,13 @@ async def test_what_is_well_formed_keeps_its_connection(name: str) -> None:
             assert 1 == server.opened
 
 
+async def test_a_body_may_have_many_chunks() -> None:
+    """Framing is counted once: a page in thousands of chunks is no attack."""
+    text = CHUNKED + b"10\r\n0123456789abcdef\r\n" * 4000 + b"0\r\n\r\n"
+    async with FaultServer(once(text)) as server, opened() as transport:
+        assert 64_000 == len((await transport.send(Request("GET", server.url()))).body)
+
+
 async def test_header_fields_are_a_mapping() -> None:
     """The first of equal names counts, in upper or lower case, and a `repr` shows no value of an unknown field."""
     text = b"HTTP/1.1 200 OK\r\nX-One: 1\r\nx-one: 2\r\nServer: s\r\nContent-Length: 0\r\n\r\n"
@@ -151,6 +159,7 @@ async def test_a_response_to_head_has_no_body() -> None:
             response = await outcome(transport, Request("HEAD", server.url()))
             assert (200, b"") == (response.status, response.body)
         assert 1 == server.opened
+        assert "content-length" not in server.seen[0].headers
 
 
 @pytest.mark.parametrize(
