@@ -223,7 +223,7 @@ SHAPES = {
 async def test_one_reader_for_every_shape(read, shape: str) -> None:
     """Code, message and entries are found in every shape; status, request id, Retry-After and body are kept."""
     operation, body, code, message, entries = SHAPES[shape]
-    error = await read(body, 418, operation, x_request_id="r-1", retry_after="7")
+    error = await read(body, 418, operation, x_request_no="9", x_request_id="r-1", retry_after="7")
     assert (code, message or "I'm a Teapot") == (error.code, error.message)
     assert entries == [(detail.code, detail.message, detail.details) for detail in error.details]
     assert (418, "r-1", 7.0) == (error.status, error.request_id, error.retry_after)
