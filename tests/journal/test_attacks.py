@@ -16,13 +16,16 @@ from paymentsdk import (
     Deferred,
     InProgress,
     JournalUnavailable,
+    MemoryTokenStore,
     NotSent,
     OutcomeUnknown,
+    RefreshingToken,
     Request,
     Response,
     RetryPolicy,
     SendFailed,
     Timeout,
+    TokenPair,
 )
 from paymentsdk.events import AttemptEnded, AttemptStarted, Event
 from paymentsdk.journal import Action, Record, RecordState, Resolution, SQLiteJournal
@@ -368,7 +371,10 @@ async def test_a_recovery_that_is_cancelled_leaves_what_it_has_not_begun(world: 
 
 
 async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
-    """Of two accounts of one seller: where the token of the other is revoked, this record is finished all the same."""
+    """Of two accounts of one seller: where the token of the other is revoked, this record is finished all the same.
+
+    The tokens come from stores, so recovery has to wait for them.
+    """
     tokens = {"shop": TOKEN, "stand": TOKEN.replace("112304", "112305")}
     revoked = []
 
@@ -385,6 +391,8 @@ async def test_recovery_sends_a_record_by_its_own_account(world: World) -> None:
     world.platform.lose = False
     for name in tokens:
         revoked[:] = [tokens[account] for account in tokens if account != name]
-        async with world.connect(answer, token=None, accounts=tokens) as client:
-            await client.recover()
+        stores = {account: MemoryTokenStore(TokenPair(access_token=tokens[account])) for account in tokens}
+        stored = {account: RefreshingToken(store=store) for account, store in stores.items()}
+        async with world.connect(answer, token=None, accounts=stored) as client:
+            assert () == (await client.recover()).problems
         assert name in {row.name for row in await world.rows() if row.state is RecordState.DONE}
