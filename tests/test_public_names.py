@@ -116,7 +116,7 @@ def methods_of(value: type) -> Iterator[str]:
     private = [base for base in value.__mro__[:0:-1] if base.__module__.startswith("paymentsdk.")]
     owners = [base for base in private if base not in public_classes()]
     members = dict(chain.from_iterable(vars(owner).items() for owner in (*owners, value)))
-    for name, member in members.items():
+    for name, member in sorted(members.items()):
         kind = "property" if isinstance(member, property | cached_property) else type(member).__name__
         function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
         is_constructor = name == "__init__" and plain and not getattr(value, "_is_protocol", False)

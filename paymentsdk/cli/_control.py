@@ -78,7 +78,8 @@ class Running(Struct, frozen=True):
                 body: bytes = response.read()
                 return body
         except HTTPError as error:
-            raise self._rejection(error) from None
+            with error:
+                raise self._rejection(error) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ConnectionRefusedError):

@@ -30,6 +30,8 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and *message*, with a suggestion for a mistyped word, and end with 2."""
+        # From Python 3.15 on, argparse suggests a command, too.
+        message = re.sub(r", maybe you meant '[^']*'\?", "", message)
         if mistyped := _MISTYPED.search(message):
             command, commands, option = mistyped.groups()
             words = re.findall(r"[\w-]+", commands) if commands else re.findall(r"--[\w-]+", self.format_help())

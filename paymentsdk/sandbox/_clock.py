@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from paymentsdk._codec.timestamps import plain
 from paymentsdk._validate import plain_duration, plain_moment
-from paymentsdk.resources.common import parse_duration
+from paymentsdk.resources.common import Moment, parse_duration
 
 _NOTHING, _MILLISECOND = timedelta(0), timedelta(milliseconds=1)
 #: Far enough for every rule, and near enough to calculate everything that becomes due.
@@ -26,7 +26,7 @@ _BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 class ClockEvent(Struct, frozen=True, kw_only=True):
     """Something that became due."""
 
-    at: datetime
+    at: Moment
     """The moment, by the clock of the seller."""
     kind: str
     """What happened: `order.expired`, `refund.processed`, `refund.failed`, `invoice.processed` or `invoice.recycling`,
@@ -41,7 +41,7 @@ class ClockState(Struct, frozen=True, kw_only=True):
     """The state of the clock: how far it is ahead of the machine's clock, or the moment that it is frozen at."""
 
     ahead: timedelta = _NOTHING
-    frozen_at: datetime | None = None
+    frozen_at: Moment | None = None
 
 
 class TenantClocks(Struct, frozen=True):

@@ -1,12 +1,13 @@
 """Requests and responses of the control API that no other part of the sandbox defines."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import ClassVar
 
 from msgspec import Struct
 
 from paymentsdk._secrets import MaskedRepr
+from paymentsdk.resources.common import Moment
 from paymentsdk.resources.preferences import Installments, Preference
 from paymentsdk.sandbox._buyer import Outcome, PaymentMethod
 from paymentsdk.sandbox._clock import ClockEvent
@@ -85,7 +86,7 @@ class StatusRequest(ControlStruct):
 class FreezeRequest(ControlStruct):
     """The moment to freeze the clock at."""
 
-    at: datetime | None = None
+    at: Moment | None = None
     """The moment, with its offset; the current moment by default."""
 
 
@@ -125,7 +126,7 @@ class Health(Struct):
 class ClockTime(Struct, kw_only=True):
     """The current time of the sandbox or of a seller."""
 
-    now: datetime
+    now: Moment
     """The time, in UTC."""
     frozen: bool
     """Whether the clock stands still."""

@@ -5,7 +5,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from functools import cache, partial
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from paymentsdk._contract.operation import Operation
 from paymentsdk._secrets import MASK, MaskedRepr
+from paymentsdk.resources.common import Moment
 from paymentsdk.sandbox._records import Tenant
 from paymentsdk.sandbox._wire import read_json, structs_in, write_json
 
@@ -28,7 +28,7 @@ LONGEST_BODY, LONGEST_RESPONSE = 16_384, 4_096
 class RequestLine(Struct, frozen=True, kw_only=True):
     """A request and its response."""
 
-    at: datetime
+    at: Moment
     """The moment of the request, by the clock of the sandbox."""
     operation: str | None
     """The name of the operation; `None` for a path without one."""

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from paymentsdk._secrets import MaskedRepr
-from paymentsdk.resources.common import Id
+from paymentsdk.resources.common import Id, Moment
 from paymentsdk.resources.customers import Customer
 from paymentsdk.resources.invoices import Invoice
 from paymentsdk.resources.merchant_orders import MerchantOrder
@@ -228,7 +228,7 @@ class Grant(MaskedRepr, Struct, frozen=True, kw_only=True):
     """The user id of the seller who granted it."""
     scope: str
     """What it allows, separated by spaces."""
-    expires_at: datetime
+    expires_at: Moment
     """When it expires."""
     oauth: bool = True
     """Whether it comes from an authorization."""
@@ -247,7 +247,7 @@ class OrderRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     order: Order
     """The order."""
-    expires_at: datetime
+    expires_at: Moment
     """When it expires if it is not paid or canceled."""
     refund_key: str | None = None
     """The key of the refund that is processing."""
@@ -294,7 +294,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """How many of the next attempts to collect are rejected; -1 for all."""
     invoices: int = 0
     """How many invoices it has had so far."""
-    started: datetime
+    started: Moment
     """When it began."""
 
 
@@ -331,7 +331,7 @@ EntryKind: TypeAlias = Literal[
 class Entry(Struct, frozen=True, kw_only=True):
     """A line of the ledger: one effect."""
 
-    at: datetime
+    at: Moment
     """The moment, by the seller's clock."""
     tenant: int
     """The seller."""

@@ -15,7 +15,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Literal
@@ -28,6 +28,7 @@ from yarl import URL
 
 from paymentsdk._contract.error_response import retry_after
 from paymentsdk._headers import Headers
+from paymentsdk.resources.common import Moment
 from paymentsdk.sandbox import _signers
 from paymentsdk.sandbox._faults import NOTIFICATIONS
 from paymentsdk.sandbox._noun import SellerContext
@@ -77,9 +78,9 @@ class Delivery(Struct, frozen=True, kw_only=True):
     """`created`, `paid`, `refunded`, `canceled` or `expired`."""
     resource: str
     """The id of the order, payment or merchant order."""
-    at: datetime
+    at: Moment
     """When the change happened, by the clock of the sandbox."""
-    due: datetime | None
+    due: Moment | None
     """When the next attempt is due, by the clock of the sandbox; `None` for never."""
     status: Literal["waiting", "held", "delivered", "failed", "lost"]
     """`waiting` for an attempt or its response; `held` by the policy `delivery=manual`; `delivered`; `failed` after the

@@ -98,6 +98,7 @@ def test_signals_are_forwarded(signaled, monkeypatch, tmp_path: Path):
     assert before == signal.getsignal(signal.SIGINT)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # The child only starts a program.
 def test_ctrl_c_in_a_terminal_reaches_the_command_once(monkeypatch, tmp_path: Path):
     """The terminal sends it to both; a second one would cut the clean-up of a test runner short."""
     monkeypatch.chdir(tmp_path)
