@@ -11,6 +11,8 @@ import sys
 import termios
 from pathlib import Path
 
+import pytest
+
 MAIN = [sys.executable, "-m", "paymentsdk", "sandbox"]
 SEARCH = "/preapproval_plan/search"
 PINNED = {
