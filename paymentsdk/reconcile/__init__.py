@@ -282,7 +282,7 @@ def _checked(
     if not len(ends) == len(moments) == 2:  # noqa: PLR2004 - begin and end
         raise RequestInvalid("created", "must be two datetimes, from 1970 on")
     for moment in moments:
-        if moment.tzinfo is None or moment.utcoffset() is None:
+        if moment.utcoffset() is None:
             raise RequestInvalid("created", f"needs a time zone: {moment}")
     # The platform dates orders to the millisecond, so both ends are rounded up to whole milliseconds. The sum is made
     # in UTC, because a sum in local time may be an hour off when clocks go back.

@@ -64,7 +64,8 @@ class LookedUp(Struct, frozen=True, kw_only=True):
     created: datetime | None = None
     reason: str | None = None
     """Why the order could not be read."""
-    read_at: datetime
+    read_at: datetime | None = None
+    """`None` if the order could not be read."""
 
 
 def read_sql() -> dict[str, str]:

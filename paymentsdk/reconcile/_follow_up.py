@@ -210,8 +210,7 @@ class LookUps:
             self._silent[line.account] += isinstance(error, errors.NoAnswer)
             if isinstance(error, _OF_SELLER) or self._silent[line.account] > _MOST_SILENT:
                 raise
-            at = moment_of(self.run.walk.begun or 0)
-            orders.append(LookedUp(by_id=bool(line.order_id), reason=str(error), read_at=at))
+            orders.append(LookedUp(by_id=bool(line.order_id), reason=str(error)))
         else:
             self._silent[line.account] = 0
         self._pending.append((line, orders))

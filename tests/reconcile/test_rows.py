@@ -58,6 +58,24 @@ async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path
     assert missing == found(await reconciled(world, tmp_path))
 
 
+async def test_a_reference_of_too_many_orders_is_looked_up_once(tmp_path: Path) -> None:
+    """Totals of this size are not trusted, so another call would not help."""
+    world, calls = World(1, sellers=1), 0
+    world.plant_missing("shop-0", "order-300", BEGIN + 9)
+    world.freeze()
+
+    async def platform(request: Request) -> Response:
+        nonlocal calls
+        if "order-300" not in request.url:
+            return await world(request)
+        calls += 1
+        return Response(200, {}, b'{"elements":[],"total":1000}')
+
+    report = await answered(world, tmp_path, platform)
+
+    assert ({("shop-0", "order-300"): Outcome.NOT_WHOLE}, 1) == (found(report), calls)
+
+
 @pytest.mark.parametrize(("orders", "answered_one", "unread"), [(10, "", 10), (11, "", 41), (12, "order-305", 11)])
 async def test_a_seller_whose_orders_all_stay_silent_is_set_aside(
     tmp_path: Path, orders: int, answered_one: str, unread: int
