@@ -224,8 +224,7 @@ class ConnectionPool(Pool):
 
     def end(self, connection: Connection, response: asyncio.Future[Response]) -> None:
         """End a request: abort its *connection* if the *response* has not come."""
-        if not response.done() or response.cancelled():
-            connection.cancel(response)
+        connection.cancel(response)
         self.leave()
 
     async def connect(self, server: Server, within: float | None) -> Connection:

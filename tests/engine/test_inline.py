@@ -79,7 +79,10 @@ def holding(held: asyncio.Event) -> Callable[[Peer], Awaitable[None]]:
 
 
 async def test_no_frame_that_waits_holds_a_credential(until: Until) -> None:
-    """A debugger or a traceback of a call that waits shows neither the token nor a head with it."""
+    """A debugger or a traceback of a call that waits shows neither the token nor a head with it.
+
+    Cancelled, it closes its connection.
+    """
     held = asyncio.Event()
 
     async with FaultServer(holding(held)) as server, warm(server) as client:
@@ -87,8 +90,10 @@ async def test_no_frame_that_waits_holds_a_credential(until: Until) -> None:
         await until(lambda: len(server.seen) > 3)
         frames = frames_of(task)
         texts = [repr(value) for frame in frames for value in frame.f_locals.values()]
+        task.cancel()
+        await asyncio.wait([task])
         held.set()
-        await task
+        await server.all_hung_up()
 
     assert 2 == len(frames)  # The call is inline: no frame of the transport waits.
     assert not [text for text in texts if "0123456789abcdef" in text]

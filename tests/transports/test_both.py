@@ -103,6 +103,14 @@ async def test_what_cannot_be_sent_is_rejected(kind, request_: Request) -> None:
     assert "canary" not in reason
 
 
+@pytest.mark.parametrize("head", [b"101 Switch\r\nUpgrade: x", b"200 OK\r\nContent-Encoding: br\r\nContent-Length: 0"])
+@both
+async def test_what_was_not_asked_for_fails_for_good(kind, head: bytes) -> None:
+    """A server that switches the protocol, or compresses, does so again."""
+    async with FaultServer(always(b"HTTP/1.1 %b\r\n\r\n" % head)) as server, contextlib.aclosing(kind()) as transport:
+        assert (True, True) == (await failed(transport, Request("GET", server.url())))[:2]
+
+
 @both
 async def test_a_header_may_be_long(kind) -> None:
     """A response may have more than the 8,190 bytes that aiohttp takes by itself: it may be that of a write."""
