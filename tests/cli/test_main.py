@@ -41,7 +41,7 @@ def test_version(capsys):
         ["demo", "--orders", "0"],
         ["sandbox", "--port", "65536"],
         ["sandbox", "--policy", "cancel_from"],
-        ["sandbox", "pay"],
+        *(["sandbox", "pay"], ["sandbox", "listen"], ["reconcile", "book.csv"]),
         ["sandbox", "pay", "/"],
         ["sandbox", "pay", "ORD1", "--method", "cash"],
         ["sandbox", "faults", "add", "hang", "times"],
