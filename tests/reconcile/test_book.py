@@ -160,25 +160,16 @@ async def nothing_sent(book: Book, out: Path) -> Report:
             assert not left_behind(out)
 
 
-@pytest.mark.parametrize("line", ["only-one", "# a remark"], ids=str)
-async def test_no_line_of_a_csv_file_is_left_out(tmp_path: Path, line: str) -> None:
-    """A line that does not fit, also the first one, is an error."""
-    path = tmp_path / "book.csv"
-    path.write_text(f"reference,paid\n{line}\nb,2\nc,3\n", encoding="utf-8")
-
-    with pytest.raises(RequestInvalid, match="book"):
-        await nothing_sent(Book.csv(path), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("lines", "place"),
     [
         (b"a,1\n\nb,1,2\nc,3\n", "line 4: 3 fields, but the first line has 2"),
+        (b"# a remark\nb,2\n", "line 2: 1 fields, but the first line has 2"),
         (b'"a\nb",1\n"b,2\n\nc,3\n', "line 4: unexpected end of data"),
         (b'a,1\n"b"x,2\nc,3\n', "line 3: ',' expected after '\"'"),
         (b"a,1\n" * 50_000 + b"b\n", "line 50002: 1 fields, but the first line has 2"),
     ],
-    ids=["too-many", "open-quote", "behind-a-quote", "far-behind"],
+    ids=["too-many", "remark", "open-quote", "behind-a-quote", "far-behind"],
 )
 async def test_what_is_wrong_with_a_csv_file_is_said_in_a_line(tmp_path: Path, lines: bytes, place: str) -> None:
     """With the file and its line."""
