@@ -15,14 +15,6 @@ from tests.transports.sending import failed
 # --- places in the pool -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def limited():
-    """A transport of one connection at a time."""
-    transport = AiohttpTransport(limit=1, drain=0.1)
-    yield transport
-    await transport.aclose()
-
-
 _STRAY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
 
 
@@ -47,14 +39,14 @@ async def test_the_rest_of_another_response_reaches_no_caller(transport: Aiohttp
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-async def test_a_pool_that_is_too_small_is_named(limited: AiohttpTransport, fresh: bool, until) -> None:
+async def test_a_pool_that_is_too_small_is_named(fresh: bool, until) -> None:
     """Whoever got no place can tell it from a server that takes no connection: one has to be repaired here."""
 
     async def silent(peer: Peer) -> None:
         await peer.request()
         await peer.hung_up()
 
-    async with FaultServer(silent) as server:
+    async with FaultServer(silent) as server, contextlib.aclosing(AiohttpTransport(limit=1, drain=0.1)) as limited:
         holding = asyncio.ensure_future(limited.send(Request("GET", server.url())))
         await until(lambda: server.seen)
         outcome = await failed(limited, Request("POST", server.url(), connect_timeout=0.01, fresh=fresh))

@@ -189,6 +189,27 @@ async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late
     await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
 
 
+async def test_a_machine_that_was_suspended_while_a_request_waits_sends_nothing_late(suspend) -> None:
+    """Its place goes to the next request."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        async for _ in peer.requests():
+            await go_on.wait()
+            await peer.write(http())
+
+    async with FaultServer(script) as server, contextlib.aclosing(Http11Transport(limit=1)) as transport:
+        request = Request("POST", server.url(), connect_timeout=60.0)
+        first, late = (asyncio.create_task(transport.send(request)) for _ in range(2))
+        await server.arrived.wait()
+        suspend()
+        go_on.set()
+        await asyncio.wait([first, late])
+        assert not late.exception().sent
+        assert 200 == first.result().status == (await asyncio.wait_for(transport.send(request), PATIENCE)).status
+        assert 2 == len(server.seen)
+
+
 @both
 async def test_a_cancelled_request_does_not_end_the_next_one(kind) -> None:
     """A request may be cancelled when its response is here and its connection has gone to another, which goes on."""

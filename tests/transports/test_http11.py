@@ -38,27 +38,6 @@ def test_it_conforms_on_uvloop(case: transport_conformance.Case) -> None:
         runner.run(assert_conforms(case, make))
 
 
-# --- large bodies -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_response_may_come_before_the_body_has_left() -> None:
-    """A server that rejects a large body without reading it is heard, and its connection is not used again."""
-    heard = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        await peer.part(1)
-        await peer.write(http(413, b"too large"))
-        await heard.wait()
-        peer.abort()
-
-    async with FaultServer(script) as server, opened() as transport:
-        response = await outcome(transport, Request("POST", server.url(), {}, bytes(32 * 2**20)))
-        heard.set()
-
-        assert (413, b"too large") == (response.status, response.body)
-        assert not transport._pool.connections
-
-
 async def test_a_server_that_speaks_first_gets_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """If data, or the end of the connection, comes before the request, nothing was sent."""
     connect = asyncio.get_running_loop().create_connection
