@@ -98,6 +98,7 @@ def test_a_body_comes_from_stdin(run, sandbox, monkeypatch):
     [
         (ORDER.replace('"50.00"', '"50.001"', 1), "order.json: $.total_amount: "),
         (ORDER.replace('"title"', '"titel"'), "order.json: $.items[0]"),
+        (ORDER.removesuffix("}") + ',"tip":1}', "order.json: $: Object contains unknown field `tip`"),
         ("{", "order.json: $: "),
         (None, "--body: order.json: No such file or directory"),
     ],
