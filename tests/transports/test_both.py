@@ -161,9 +161,10 @@ def suspend(monkeypatch):
     return lambda: slept.append(True)
 
 
-async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> None:
-    """Send a request while whose connection is opened the machine is suspended, and another."""
-    loop = asyncio.get_running_loop()
+@both
+async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late(kind, suspend, monkeypatch) -> None:
+    """The connection that comes about once it is awake is closed; the next request has its own time."""
+    transport, loop = kind(family=socket.AF_INET), asyncio.get_running_loop()
     look_up = loop.getaddrinfo
 
     async def sleepy(*args: object, **kwargs: object):
@@ -181,12 +182,6 @@ async def assert_that_nothing_is_sent_late(transport, suspend, monkeypatch) -> N
         assert (0, False, False, 0) == (len(server.seen), sent, permanent, transport.open_connections)
         assert reason.startswith("no connection in time")
         assert 200 == (await transport.send(request)).status
-
-
-@pytest.mark.control("paymentsdk.transports.http11.overslept", lambda began, within: False)
-async def test_a_machine_that_was_suspended_while_it_connects_sends_nothing_late(suspend, monkeypatch) -> None:
-    """The connection that comes about once it is awake is closed; the next request has its own time."""
-    await assert_that_nothing_is_sent_late(Http11Transport(family=socket.AF_INET), suspend, monkeypatch)
 
 
 async def test_a_machine_that_was_suspended_while_a_request_waits_sends_nothing_late(suspend) -> None:
