@@ -123,8 +123,9 @@ async def _recover(journal: Journal, options: argparse.Namespace) -> Output:
     # Without a source, the token serves all account names. A record is sent only with a token of its user id.
     async with PaymentsClient.from_env(journal=journal, accounts=accounts or _token) as client:
         summaries = [await seller.recover(progress=_tell) for seller in (*map(client.account, names), client)]
-    for summary in summaries:  # The last recovery also covers all records that earlier ones have left open.
+    for summary in summaries:
         resolved.update({state.value: number for state, number in summary.resolved.items()})
+    summary = summaries[-1]  # The last recovery also covers all records that earlier ones have left open.
     complete, open_rows = summary.is_complete, summary.left
     lines = [
         *(f"{number:>6,} {state}" for state, number in resolved.most_common()),
