@@ -190,10 +190,9 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
         try:
             if self.history.first_sent is not None or self.gate is not None or self.state.closed:
                 await self._ensure_may_send()
-            self.attempts += 1
-            self.waited = permit.waited
             # Not after a failure: the machine may be suspended while it waits for the response.
-            self.sending, self.sent_at = self.state.clock.monotonic(), self.state.clock.now()
+            self.count_attempt(permit.waited)
+            self.sent_at = self.state.clock.now()
             left = self.deadline.when - self.sending
             added = events.added_headers(self) if self.settings.observers else None
             within = connect_timeout(self.settings.timeout, min(left, self.send_within))
@@ -227,7 +226,7 @@ class Call(events.ObservedCall[B, R], eq=False, kw_only=True):
             # A user's share may raise anything, which must not hide that an attempt is in doubt.
             raise not_attempted(f"waiting for its turn raised {describe(error)}") from error
         finally:
-            self.queued += state.clock.monotonic() - since
+            self.count_wait(since)
         if permit is None and flow.closed:
             raise verdicts.client_closed()
         if permit is None:

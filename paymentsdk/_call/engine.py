@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeV
 
 from msgspec import Struct, structs
 
-from paymentsdk._auth.schemes import Seller, signer_or_tokens
+from paymentsdk._auth.schemes import Seller, Signer, signer_or_tokens
 from paymentsdk._call import events
 from paymentsdk._call.call import Call, Gate
 from paymentsdk._call.credential import Bearer, Credential
@@ -75,9 +75,10 @@ class Engine:
         self.runtime = runtime
         self.settings = settings
         #: Identifies the seller: the name of the account, or else the identity of the auth scheme.
-        self.seller_key = Seller(settings.auth) if settings.account is None else settings.account
-        self.signer, tokens = signer_or_tokens(settings.auth)
-        self.bearer = Bearer(tokens) if bearer is None else bearer
+        self.seller_key: Seller | str = Seller(settings.auth) if settings.account is None else settings.account
+        signer, tokens = signer_or_tokens(settings.auth)
+        self.signer: Signer | None = signer
+        self.bearer: Bearer = Bearer(tokens) if bearer is None else bearer
         #: Gets the result of the last call, for `PaymentsClient.with_result`.
         self.results = results
         #: The plans of the operations called so far; `None` for an operation that cannot be inline.

@@ -89,6 +89,15 @@ class ObservedCall(HiddenRepr, Struct, Generic[B, R], eq=False):
     queued: float = 0.0
     """Seconds that the call has waited for permits."""
 
+    def count_wait(self, since: float) -> None:
+        """Count a wait for a permit that began at *since*."""
+        self.queued += self.state.clock.monotonic() - since
+
+    def count_attempt(self, waited: float) -> None:
+        """Count an attempt that begins now, after *waited* seconds for its permit."""
+        self.attempts += 1
+        self.waited, self.sending = waited, self.state.clock.monotonic()
+
 
 def _facts(call: ObservedCall[Any, Any]) -> dict[str, Any]:
     """Return the fields that all events of *call* have."""

@@ -104,7 +104,7 @@ class Flow:
             self._asking = Flow(FlowControl(adaptive=True, max_in_flight=1), clock)
         #: The sleeps of calls that wait for their next attempt, or for their slot.
         self._pauses: set[asyncio.Future[None]] = set()
-        self.closed = False
+        self.closed: bool = False
 
     def try_acquire(self, seller: Hashable) -> Permit | None:
         """Return a permit if one is free; `None` if the call must `acquire` one."""

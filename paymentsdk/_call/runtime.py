@@ -51,8 +51,8 @@ class Runtime:
 
     def __post_init__(self) -> None:
         """Make the parts that belong to one event loop."""
-        self.deadlines = Deadlines(self.clock)
-        self.flow = Flow(self.flow_control, self.clock)
+        self.deadlines: Deadlines = Deadlines(self.clock)
+        self.flow: Flow = Flow(self.flow_control, self.clock)
 
     def close(self) -> None:
         """Reject further calls, and end the waits of calls that still have something to send.

@@ -244,7 +244,7 @@ class SessionPool(Pool):
         #: The connections, each with a function that tells whether it has unread bytes.
         self.connections: WeakKeyDictionary[ResponseHandler, Callable[[], object]] = WeakKeyDictionary()
         #: How many requests still ask the server to close their connections, since one of these is not trusted.
-        self.emptying = 0
+        self.emptying: int = 0
         if session is not None:
             self.session: aiohttp.ClientSession = session
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
