@@ -77,8 +77,6 @@ class Walk:
     """The time of the first 429 of each account that has got only 429s since, by the clock of its client."""
     _pending: list[tuple[DoneWindow, Rows]] = field(default_factory=list)
     """Finished windows that are not committed yet, with their rows."""
-    _pending_rows: int = 0
-    """The number of rows in `_pending`."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _committed_at: float = 0.0
 
@@ -235,8 +233,7 @@ class Walk:
         at = min(map(pages.read_at.__getitem__, verdict.places), default=verdict.at)
         about = (len(rows), undated, len(verdict.places), verdict.total, verdict.reason)
         self._pending.append((DoneWindow(rows.account, window.begin, window.end, is_final, at, *about), rows))
-        self._pending_rows += len(rows)
-        is_full = self._pending_rows >= MOST_PENDING
+        is_full = sum(len(rows) for _, rows in self._pending) >= MOST_PENDING
         is_due = asyncio.get_running_loop().time() - self._committed_at >= COMMIT_EVERY
         if is_full or (is_due and not self._turn.locked()):
             await self._commit()
@@ -244,7 +241,7 @@ class Walk:
     async def _commit(self) -> None:
         """Commit all pending windows."""
         async with self._turn:
-            pending, self._pending, self._pending_rows = self._pending, [], 0
+            pending, self._pending = self._pending, []
             if pending:
                 await in_thread(self._save, pending)
                 self._committed_at = asyncio.get_running_loop().time()

@@ -194,20 +194,6 @@ class World:
         order_id = self._order(name, reference, status, Decimal(0)) if self.chance.random() < 0.7 else None
         self._book(name, reference, created, order_id=order_id, paid=Decimal(0), status=status)
 
-    def sell_again(self, name: str, reference: str, status: str, created: int) -> None:
-        """An order that nobody has paid, and the next one of its reference, which was: the book has the id of both."""
-        unpaid = self._order(name, reference, status, Decimal(0))
-        self._book(name, reference, created, order_id=unpaid, paid=Decimal(0), status=status)
-        paid = self._book(name, reference, created + 1_000, order_id=f"ORD-paid-{reference}")
-        self.sellers[name].by_id[f"ORD-paid-{reference}"] = {
-            **self.sellers[name].by_id[unpaid],
-            "id": f"ORD-paid-{reference}",
-            "status": "processed",
-            "transactions": {"payments": [{"id": "PAY2", "paid_amount": str(paid)}]},
-        }
-        self._show(name, reference, created + 1_000, paid)
-        self.freeze()
-
     def plant_expired_but_paid_in_book(self, name: str, reference: str, created: int) -> None:
         self._book(name, reference, created, order_id=self._order(name, reference, "expired", Decimal(0)))
         self._differs(name, reference, Outcome.PAID_AMOUNT)

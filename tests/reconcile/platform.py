@@ -7,17 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 ORDERS = ("date_created", "last_updated asc", "last_updated desc", "id", "ties", "random")
-DRIFTS = (
-    "still",
-    "vanish",
-    "touch",
-    "touch many",
-    "vanish and touch",
-    "replace",
-    "insert",
-    "flicker",
-    "short pages",
-)
+DRIFTS = ("still", "vanish", "touch", "touch many", "vanish and touch", "replace", "insert", "flicker", "short pages")
 ENDS = ("inclusive", "exclusive", "half-open")
 CAPS = ("none", "empty beyond", "clamped", "refused", "clamped total", "clamped exactly")
 #: The largest offset of a platform that has one, and what its walker takes for it.

@@ -46,8 +46,7 @@ def as_parquet(rows: list[BookRow], path: Path) -> Book:
     }
     columns = {
         name: pa.array(
-            [row["reference"] if name == "order_no" else row.get(name) for row in rows],
-            kinds.get(name, pa.string()),
+            [row["reference"] if name == "order_no" else row.get(name) for row in rows], kinds.get(name, pa.string())
         )
         for name in COLUMNS
     }
@@ -98,9 +97,10 @@ async def test_what_the_book_does_not_say_is_not_compared(tmp_path: Path) -> Non
     """A book of references alone asks whether the orders exist; the report says what was compared."""
     world = World(60, grain=10**9)
     world.sellers["shop-0"].shown[0].refunded = Decimal(1)
-    rows = [BookRow(account=row["account"], reference=row["reference"]) for row in world.book]
+    columns = {name: [row[name] for row in world.book] for name in ("account", "reference")}
+    parquet.write_table(pa.table(columns), tmp_path / "book.parquet")
 
-    report = await reconciled(world, tmp_path, Book.rows(iter(rows)))
+    report = await reconciled(world, tmp_path, Book.parquet(tmp_path / "book.parquet"))
 
     assert {} == found(report)
     assert ("account", "reference") == report.columns
@@ -138,6 +138,12 @@ async def test_a_value_that_cannot_be_is_rejected(tmp_path: Path, case: str) -> 
 
     with pytest.raises(RequestInvalid, match=complaint):
         await nothing_sent(Book.rows([BookRow(reference="fine", paid=Decimal("24.90")), row]), tmp_path)
+
+
+async def test_a_row_is_counted_from_the_begin_of_the_book(tmp_path: Path) -> None:
+    """Also far behind."""
+    with pytest.raises(RequestInvalid, match=r"book\[10000\].paid"):
+        await nothing_sent(Book.rows(BookRow(reference="a", paid=i == 10_000 or None) for i in range(10_001)), tmp_path)
 
 
 @pytest.mark.parametrize("amount", ["1.024,90", "24.90"])

@@ -214,7 +214,7 @@ async def test_a_look_up_that_is_answered_with_orders_of_other_references(tmp_pa
         return await world(request)
 
     async with client_of(world, transport=MemoryTransport(platform)) as client:
-        report = await reconcile(Book.rows(world.book), client, created=CREATED, out=tmp_path)
+        report = await reconcile(Book.rows(iter(world.book)), client, created=CREATED, out=tmp_path)
 
     assert {("shop-0", "order-999"): Outcome.NOT_WHOLE} == found(report)
 
@@ -249,6 +249,7 @@ async def test_orders_older_than_the_search_shows(tmp_path: Path) -> None:
 
     assert report.as_of
     assert {("shop-0", "old"): Outcome.TOO_OLD} == found(report)
+    assert {outcome.value for outcome in Outcome} == {name.lower() for name in Outcome.__members__}
     assert report.not_whole
 
 
@@ -313,7 +314,7 @@ async def test_a_full_disk_is_an_oserror_and_loses_nothing(tmp_path: Path) -> No
     assert world.counts == report.counts
 
 
-@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "my.unfinished"])
+@pytest.mark.parametrize("name", ["parts/mine.txt", "changes/mine.txt", "my.unfinished", "paymentsdk-comparison-mine"])
 async def test_files_of_others_are_not_deleted(tmp_path: Path, name: str) -> None:
     """A run deletes what it has left itself: a directory that has such names for something else is not taken."""
     path = tmp_path / name
@@ -371,11 +372,7 @@ async def test_a_page_shows_sums_and_differences(tmp_path: Path) -> None:
     assert Path(__file__).with_name("page.html").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
     sums = tuple(structs.replace(line, account="") for line in report.sums)
     structs.replace(report, as_of=None, failed={"shop-9": "<gone>"}, sums=sums).write_html(path)
-    for note in (
-        "Not read: shop-9: &lt;gone&gt;</p>",
-        "<p>Each order is as of",
-        "<td>(one seller)</td>",
-    ):
+    for note in ("Not read: shop-9: &lt;gone&gt;</p>", "<p>Each order is as of", "<td>(one seller)</td>"):
         assert note in path.read_text(encoding="utf-8")
 
 

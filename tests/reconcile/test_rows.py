@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet
@@ -21,10 +23,12 @@ from tests.reconcile.platform import DAY
 from tests.reconcile.test_reconcile import client_of, found, reconciled
 
 
-async def answered(world: World, out: Path, answer: Callable[[Request], Awaitable[Response]]) -> Report:
+async def answered(
+    world: World, out: Path, answer: Callable[[Request], Awaitable[Response]], **options: object
+) -> Report:
     """Reconcile the book of *world* with a platform that answers otherwise."""
     async with client_of(world, transport=MemoryTransport(answer)) as client:
-        return await reconcile(Book.rows(world.book), client, created=CREATED, out=out)
+        return await reconcile(Book.rows(world.book), client, created=CREATED, out=out, **options)
 
 
 # --- a look-up that is rejected ---------------------------------------------------------------------------------------
@@ -78,9 +82,11 @@ async def test_a_reference_of_too_many_orders_is_looked_up_once(tmp_path: Path) 
 
 @pytest.mark.parametrize(("orders", "answered_one", "unread"), [(10, "", 10), (11, "", 41), (12, "order-305", 11)])
 async def test_a_seller_whose_orders_all_stay_silent_is_set_aside(
-    tmp_path: Path, orders: int, answered_one: str, unread: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orders: int, answered_one: str, unread: int
 ) -> None:
     """After ten look-ups in a row without a response, further ones would only take time."""
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", map(float, count()).__next__)  # All steps are reported.
+    shares: list[float] = []
     world = World(60, sellers=2, grain=10**9)
     for i in range(orders):
         world.plant_missing("shop-0", f"order-{300 + i}", BEGIN + 9)
@@ -91,8 +97,9 @@ async def test_a_seller_whose_orders_all_stay_silent_is_set_aside(
             raise ConnectionError
         return await world(request)
 
-    report = await answered(world, tmp_path, platform)
+    report = await answered(world, tmp_path, platform, progress=lambda step: shares.append(step.share))
 
+    assert 1 == max(shares)
     assert (["shop-0"] if unread > orders else []) == [*report.failed]
     assert unread == report.counts[Outcome.NOT_READ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -79,8 +81,10 @@ async def test_sellers_that_cannot_be_read_leave_the_others_alone(tmp_path: Path
     assert ({Outcome.MATCH: 90}, {}, True) == (report.counts, report.failed, report.is_same)
 
 
-async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path) -> None:
+async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried once more at the end of the phase, and what it was matched with before does not count."""
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", map(float, count()).__next__)  # All steps are reported.
+    shares: list[float] = []
     world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES)}
     looked_up = iter([500])  # The first order alone cannot be read, and then none of its seller.
 
@@ -89,9 +93,11 @@ async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path) -> 
             return None
         return rejected(next(looked_up, 401) if "reference" in url else 401)
 
-    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED)
+    progress = lambda step: shares.append(step.share)  # noqa: E731
+    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED, progress=progress)
 
     assert {*failing} == {*report.failed}
+    assert 0.2 == shares[0]
     assert {AuthenticationFailed} == {type(error) for error in report.failed.values()}
     outcomes = {
         (difference.account, difference.reference): difference.outcome

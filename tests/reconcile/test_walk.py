@@ -54,7 +54,7 @@ async def test_the_ends_of_the_time_are_exact(tmp_path: Path) -> None:
         platform.add(CREATED.begin + at)
     begin, end = (WEEK[0] + timedelta(microseconds=at) for at in (1, 3_001))
 
-    report = await walked(Served(platform), tmp_path, created=(begin, end))
+    report = await walked(Served(platform), tmp_path, created=(begin, end), lag=timedelta(0))
 
     assert [first, last] == [row for _, row in written(report)]
 
@@ -68,7 +68,8 @@ async def test_the_hour_that_comes_twice_is_walked_twice(tmp_path: Path) -> None
     assert timedelta(days=3, hours=1) == end - WEEK[0]
     last = platform.add(CREATED.begin + 3 * DAY + 1_800_000).id
 
-    report = await walked(Served(platform), tmp_path, created=(begin, end))
+    most = {"lag": timedelta(days=1), "max_window": 100_000, "in_flight": 64}
+    report = await walked(Served(platform), tmp_path, created=(begin, end), **most)
 
     assert last in [row for _, row in written(report)]
 
@@ -91,8 +92,15 @@ async def test_a_platform_that_takes_no_large_pages(tmp_path: Path) -> None:
 
     assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
     assert len(served.platform.rows) == (await walked(strict, tmp_path)).rows
-    with pytest.raises(BadRequest):
-        await walked(lambda request: Response(400, {}, b"{}"), tmp_path / "other")
+    urls: list[str] = []
+    sellers = {
+        "a": lambda request: Response(400, {}, b"{}"),
+        "b": lambda request: urls.append(request.url) or served(request),
+    }
+    async with client_of_sellers(sellers) as client:
+        report = await walk(client, created=WEEK, out=tmp_path / "other", accounts=sellers, max_window=CAP)
+    assert [BadRequest] == [type(error) for error in report.failed.values()]
+    assert "limit=" in urls[-1]
 
 
 # --- what is not whole, and what is odd -------------------------------------------------------------------------------
@@ -209,6 +217,7 @@ async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None
 
     assert timedelta(seconds=1) == report.grain
     assert 200 == report.rows
+    assert timedelta(days=1) == (await walked(Served(quiet(1, rows=0)), tmp_path / "none", max_window=2)).grain
 
 
 async def test_rows_without_a_date_are_kept_and_counted(tmp_path: Path) -> None:
@@ -261,8 +270,9 @@ async def test_a_cancelled_run_goes_on(tmp_path: Path) -> None:
     served = Served(quiet(3))
 
     async def cancels(request: Request) -> Response:
-        if served.platform.calls > 10 and not task.cancelling():
+        if served.platform.calls > 10:
             task.cancel()
+            await asyncio.Event().wait()
         return await served(request)
 
     task = asyncio.create_task(walked(cancels, tmp_path))
@@ -301,11 +311,7 @@ async def test_a_checkpoint_of_somebody_else_is_rejected(tmp_path: Path, theirs:
         await walked(Served(quiet(1)), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [{"created": (WEEK[0], WEEK[1] - timedelta(days=1))}, {"max_window": 30}], ids=str)
 async def test_another_question_is_rejected(tmp_path: Path, options: dict) -> None:
     """A directory belongs to one question: mixed, the rows of two would be those of neither."""
     await walked(Served(quiet(1)), tmp_path)
@@ -368,6 +374,7 @@ async def test_two_walks_cannot_share_a_directory(tmp_path: Path, until) -> None
         {"in_flight": 65},
         {"created": (datetime(1969, 12, 31, tzinfo=UTC), WEEK[1])},
         {"accounts": []},
+        {"out": "https://x"},
         {"out": "\udcff"},
     ],
     ids=str,
