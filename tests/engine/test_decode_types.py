@@ -130,7 +130,6 @@ class Branch(ResponseStruct):
     branches: list[Branch] | None = None
 
 
-@pytest.mark.control("paymentsdk._codec.amounts.compile_check", lambda kind: lambda value: None)
 def test_a_response_may_hold_itself() -> None:
     """It is read as any other is, and an amount that cannot be used is dropped however deep it stands."""
     decoder = declared(result=Branch)

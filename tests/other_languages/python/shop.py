@@ -25,4 +25,4 @@ request = OrderRequest.from_dict(
 order = orders_create.sync(client=client, body=request, x_idempotency_key=str(uuid4()))
 paid = pay_order.sync(order.id, client=control)
 status = orders_get.sync(order.id, client=client).status
-print(paid.id == order.id, status, webhooks.sync(token.rpartition("-")[2], client=control))  # noqa: T201
+print(paid.id == order.id, status, webhooks.sync(client=control, tenant=int(token.rpartition("-")[2])))  # noqa: T201
