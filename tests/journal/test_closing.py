@@ -49,10 +49,7 @@ async def kept(world: World) -> list[tuple[RecordState, str]]:
     return [(row.state, row.owner) for row in await world.rows()]
 
 
-ENDS = [
-    (limited, ClientClosed, RecordState.NOT_SENT),
-    (lost, OutcomeUnknown, RecordState.UNKNOWN),
-]
+ENDS = [(limited, ClientClosed, RecordState.NOT_SENT), (lost, OutcomeUnknown, RecordState.UNKNOWN)]
 
 
 @pytest.mark.control("paymentsdk.journal._turns.Journaling.drain", lambda self, grace: asyncio.sleep(0))

@@ -119,11 +119,7 @@ async def by_attempt(world: World, work: Work, until) -> None:
         await call
 
 
-CUTS = {
-    "cancel": by_cancel,
-    "anyio": by_anyio,
-    "timeout.attempt": by_attempt,
-}
+CUTS = {"cancel": by_cancel, "anyio": by_anyio, "timeout.attempt": by_attempt}
 
 
 @pytest.fixture(params=CUTS)

@@ -349,12 +349,7 @@ async def test_only_that_a_record_is_done_may_wait_for_the_disk(
     await journal.begin(record("before", "p/0"), lease=60)
     for statement in NOTE_PROMISES:
         await read(dsn, statement)
-    for owner, resolutions in (
-        ("p/1", [DONE]),
-        ("p/2", [REFUSED]),
-        ("p/3", [DONE, REFUSED]),
-        ("unkeyed", [DONE]),
-    ):
+    for owner, resolutions in (("p/1", [DONE]), ("p/2", [REFUSED]), ("p/3", [DONE, REFUSED]), ("unkeyed", [DONE])):
         keyed = owner != "unkeyed"
         rows = [record(f"{owner}.{place}", f"{owner}{place}", keyed=keyed) for place in range(len(resolutions))]
         for row in rows:

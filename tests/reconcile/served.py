@@ -37,9 +37,6 @@ class Autumn(tzinfo):
     def dst(self, moment: datetime | None) -> timedelta:
         return self.utcoffset(moment) - timedelta(hours=-4)
 
-    def tzname(self, moment: datetime | None) -> str:
-        return f"{self.utcoffset(moment)}"
-
 
 class Served:
     """Responds to searches for the rows of a platform.

@@ -215,6 +215,9 @@ async def test_a_file_that_cannot_be_a_book_is_rejected(tmp_path: Path) -> None:
         advice = "save the file with commas, and amounts such as 10.50"
         advice += ", or read it with decimal_comma" if separator == ";" else ""
         assert rejected.value.reason.endswith(f" (separated by {separator!r}? {advice})")
+    (tmp_path / "other.csv").write_text('"a"b', encoding="utf-8")
+    with pytest.raises(RequestInvalid, match="line 1: "):
+        await nothing_sent(Book.csv(tmp_path / "other.csv"), tmp_path)
     for read in (Book.csv, Book.parquet):
         with pytest.raises(RequestInvalid, match=r"^path: "):
             read("https://shop:secret@127.0.0.1/book")

@@ -12,11 +12,11 @@ from pathlib import Path
 import distributed
 import pytest
 
-from paymentsdk import RequestInvalid
+from paymentsdk import AuthenticationFailed, RequestInvalid
 from paymentsdk.reconcile import DaskExecutor, Executor, WalkReport, walk
 from tests.reconcile.planted import CREATED
 from tests.reconcile.served import written
-from tests.reconcile.workers import ROWS, connect, fails, world
+from tests.reconcile.workers import ROWS, connect, fails, rejected, world
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it has no SIGKILL")
@@ -53,6 +53,8 @@ async def test_workers_can_be_threads(tmp_path: Path) -> None:
         executor = DaskExecutor(partial(connect, tmp_path), cluster.scheduler_address, in_flight=8)
         report = await walked(tmp_path / "out", executor)
         assert 4 == executor.slots
+        with pytest.raises(AuthenticationFailed):
+            await walked(tmp_path / "rejected", DaskExecutor(rejected, cluster.scheduler_address))
 
     assert shown() == written(report)
     assert report.calls > 10
@@ -86,5 +88,8 @@ async def test_a_worker_without_a_client_ends_the_walk(tmp_path: Path, scheduler
 
 def test_settings_that_make_no_sense_are_rejected(tmp_path: Path) -> None:
     """Before the cluster is reached."""
-    with pytest.raises(RequestInvalid, match="in_flight: "):
-        DaskExecutor(partial(connect, tmp_path), "tcp://127.0.0.1:1", in_flight=0)
+    executor = partial(DaskExecutor, partial(connect, tmp_path), "tcp://127.0.0.1:1")
+    assert {1} == {executor(in_flight=number).slots for number in (1, 1_000)}
+    for number in (0, 1_001):
+        with pytest.raises(RequestInvalid, match="in_flight: "):
+            executor(in_flight=number)

@@ -68,7 +68,6 @@ WRONG = {
     "no zone": ("timestamp '2026-01-01 10:00' AS created", r"book\[1\].created: .*time zone"),
     "a day": ("date '2026-01-01' AS created", r"book\[1\].created: .*time zone"),
     "a time without an end": ("'infinity'::timestamptz AS created", r"book\[1\].created: .* not 'infinity'"),
-    "a status": ("'done' AS status", r"book\[1\].status: must be one of .* not 'done'"),
 }
 
 
@@ -116,9 +115,8 @@ async def test_an_error_shows_no_login(tmp_path: Path, dsn: str, place: str) -> 
     frames = [frame for frame, _ in traceback.walk_tb(rejected.tb) if frame.f_code.co_filename != __file__]
     assert SECRET not in "".join(repr(value) for frame in frames for value in frame.f_locals.values())
     assert "somebody" not in str(rejected.value)
-    assert SECRET not in str(rejected.value)
+    assert SECRET not in f"{rejected.value}{vars(book)}"
     assert rejected.value.__context__ is None
-    assert SECRET not in repr(vars(book))
 
 
 async def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +125,6 @@ async def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
     with pytest.raises(ImportError, match=r"needs psycopg.*\[postgres\]"):
         await nothing_sent(Book.query("postgresql://localhost/x", "SELECT 1"), tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow.*\[reconcile\]"):
+        await nothing_sent(Book.rows([]), tmp_path)

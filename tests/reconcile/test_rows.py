@@ -196,7 +196,7 @@ async def test_a_line_that_differs_is_about_another_order(tmp_path: Path) -> Non
 UNREADABLE = {
     "total-1": (None, True),
     "paid-1": (None, True),
-    "paid-2": ("abc", True),
+    "paid-2": ("abc", False),
     "refunded-1": ("10,00", False),
     "total-2": (["1"], False),
 }
@@ -220,13 +220,14 @@ async def test_an_amount_that_cannot_be_read_is_no_match(tmp_path: Path) -> None
     world = World(0)
     for reference, (_, is_walked) in UNREADABLE.items():
         (world.plant_match if is_walked else world.plant_other_date)("shop-0", reference, BEGIN + DAY)
+    world._book("shop-0", "paid-3", BEGIN + DAY, order_id=world._order("shop-0", "paid-3", "processed", "abc"))
     world.freeze()
 
     report = await answered(
         world, tmp_path, changed(world, lambda name: {f"{name.partition('-')[0]}_amount": UNREADABLE[name][0]})
     )
 
-    assert {Outcome.NOT_COMPARED: 4, Outcome.PAID_AMOUNT: 1} == report.counts
+    assert {Outcome.NOT_COMPARED: 5, Outcome.PAID_AMOUNT: 1} == report.counts
     for difference in report.differences(Outcome.NOT_COMPARED):
         name = difference.reference.partition("-")[0]
         assert f"the platform has no readable amount for: {name}" == difference.reason

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paymentsdk import AuthenticationFailed, PermissionDenied, RateLimited, Request, Response, ServerError
-from paymentsdk.reconcile import Book, Outcome, Report, reconcile
+from paymentsdk.reconcile import Book, Outcome, Progress, Report, reconcile
 from paymentsdk.testing import FakeClock, MemoryTransport
 from tests.reconcile.planted import CREATED, World
 from tests.reconcile.test_reconcile import client_of
@@ -84,7 +84,7 @@ async def test_sellers_that_cannot_be_read_leave_the_others_alone(tmp_path: Path
 async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried once more at the end of the phase, and what it was matched with before does not count."""
     monkeypatch.setattr(asyncio.get_running_loop(), "time", map(float, count()).__next__)  # All steps are reported.
-    shares: list[float] = []
+    steps = list[Progress]()
     world, failing = World(200, sellers=5, grain=4), {f"shop-{i}": part for i, part in enumerate(PHASES)}
     looked_up = iter([500])  # The first order alone cannot be read, and then none of its seller.
 
@@ -93,11 +93,10 @@ async def test_a_seller_that_fails_in_any_phase_is_set_aside(tmp_path: Path, mon
             return None
         return rejected(next(looked_up, 401) if "reference" in url else 401)
 
-    progress = lambda step: shares.append(step.share)  # noqa: E731
-    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED, progress=progress)
+    report = await reconciled(Failing(world, fails), tmp_path, created=CREATED, progress=steps.append)
 
     assert {*failing} == {*report.failed}
-    assert 0.2 == shares[0]
+    assert 0.2 == steps[0].share
     assert {AuthenticationFailed} == {type(error) for error in report.failed.values()}
     outcomes = {
         (difference.account, difference.reference): difference.outcome

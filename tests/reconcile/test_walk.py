@@ -43,7 +43,7 @@ async def test_every_row_is_written_once(tmp_path: Path, drift: str, ends: str) 
     ids = [row for _, row in written(report)]
     assert len(ids) == len(set(ids)) == report.rows
     assert set() == survivors(before, platform) - set(ids)
-    assert timedelta(milliseconds=1) == report.grain
+    assert (timedelta(milliseconds=1), platform.calls) == (report.grain, report.calls)
 
 
 async def test_the_ends_of_the_time_are_exact(tmp_path: Path) -> None:
@@ -146,10 +146,11 @@ async def test_totals_that_are_always_too_high_cost_a_bounded_number_of_calls(
     platform.more = more
     platform.fill(120, CREATED.begin, NOW - 3_600_000)
 
-    with pytest.raises(NotWhole, match="as many rows as the total says were never seen"):
+    with pytest.raises(NotWhole, match="as many rows as the total says were never seen") as caught:
         await walked(Served(platform), tmp_path, max_window=1_000)
 
     assert [*platform.rows] == [row for _, row in written(tmp_path / "parts")]
+    assert "rows seen" in caught.value.__notes__[-1]
     assert 20 * 120 > platform.calls
 
 

@@ -40,6 +40,12 @@ def connect(directory: Path, dies_at: int = 0) -> PaymentsClient:
     )
 
 
+def rejected() -> PaymentsClient:
+    """A client whose tokens are dead."""
+    transport = MemoryTransport(lambda request: Response(401, {}, b"{}"))
+    return PaymentsClient(base_url="https://x", accounts="TEST-{}-123".format, transport=transport)
+
+
 def fails() -> PaymentsClient:
     """No client."""
     raise OSError("no credentials here")
