@@ -229,13 +229,13 @@ def kinds() -> dict[str, object]:
 def _mark_unreadable(rows: Rows, places: range, anomalies: Sequence[Anomaly]) -> int:
     """Mark unreadable amounts, which would otherwise count as 0; return how many entries could not be read as rows."""
     dropped = [int(match[1]) for anomaly in anomalies if anomaly.dropped and (match := _ENTRY.match(anomaly.path))]
-    amounts = [match for anomaly in anomalies if anomaly.dropped and (match := _AMOUNT.match(anomaly.path))]
-    unreadable = {(int(match[1]), match[2]) for match in amounts}
+    amounts = [match.groups() for anomaly in anomalies if anomaly.dropped and (match := _AMOUNT.match(anomaly.path))]
+    unreadable = [(places.start + int(entry) - sum(i < int(entry) for i in dropped), name) for entry, name in amounts]
     if len(anomalies) > MOST_REPORTS:
         # Not all anomalies are named, so any missing amount may be unreadable.
-        unreadable |= {*product(range(len(places) + len(dropped)), AMOUNTS)}
-    for entry, name in unreadable:
-        amounts_of_rows, i = getattr(rows, name), places.start + entry - sum(place < entry for place in dropped)
+        unreadable = [*product(places, AMOUNTS)]
+    for i, name in unreadable:
+        amounts_of_rows = getattr(rows, name)
         if i < places.stop and amounts_of_rows[i] is None:
             amounts_of_rows[i] = Decimal("NaN")
     return len(dropped)

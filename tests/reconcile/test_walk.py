@@ -209,7 +209,7 @@ async def test_the_date_filter_is_proved_with_orders_as_they_are_now(tmp_path: P
 
 
 async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None:
-    """Bounds without milliseconds: windows are widened by a second, and no row is lost."""
+    """Bounds without milliseconds, or two off: windows are widened by a second, and no row is lost."""
     platform = Platform(1, grain=1_000)
     for i in range(200):
         platform.add(NOW - 3_600_000 - i * 2_500_017)
@@ -218,6 +218,8 @@ async def test_a_coarse_filter_is_proved_and_compensated(tmp_path: Path) -> None
 
     assert timedelta(seconds=1) == report.grain
     assert 200 == report.rows
+    moved = Served(quiet(1, shift=-2, ends="exclusive"))
+    assert timedelta(seconds=1) == (await walked(moved, tmp_path / "moved")).grain
     assert timedelta(days=1) == (await walked(Served(quiet(1, rows=0)), tmp_path / "none", max_window=2)).grain
 
 
