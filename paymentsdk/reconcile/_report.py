@@ -123,7 +123,7 @@ class Report(Struct, frozen=True, kw_only=True):
         """The number of orders with each outcome, of the book's orders in the period and of extra orders."""
         counts: Counter[Outcome] = Counter()
         for line in self.sums:
-            if line.outcome is not None and line.orders:
+            if line.outcome is not None:
                 counts[line.outcome] += line.orders
         return counts
 
