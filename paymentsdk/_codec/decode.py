@@ -30,10 +30,10 @@ R = TypeVar("R")
 #: Responses of so many bytes are repaired in a thread: smaller ones take a few milliseconds. A response that needs no
 #: repair is decoded on the event loop, since the decoder holds the GIL in a thread, too.
 LARGE = 65_536
-#: Half a surrogate pair on its own, or else the text up to the next: escapes of whole characters, and plain text.
-_LONE_SURROGATE = (
-    rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..)[^\\]*+)++)|\\u[dD][89a-fA-F].."
-).replace(b".", rb"[0-9a-fA-F]")
+#: An escape: of a whole character, which is a group, or of half a surrogate pair on its own.
+_LONE_SURROGATE = (rb"(\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..))|\\u[dD][89a-fA-F]..").replace(
+    b".", rb"[0-9a-fA-F]"
+)
 #: The bodies of a response without members.
 _EMPTY = frozenset({b"", b"null", b"[]", b'""'})
 
