@@ -108,7 +108,8 @@ class Peer:
 
     def abort(self) -> None:
         """Close the connection now."""
-        self._writer.transport.abort()
+        with contextlib.suppress(AttributeError):  # Python 3.11.2 raises it over TLS after the second `close`.
+            self._writer.transport.abort()
 
 
 #: Plays one connection.
