@@ -61,6 +61,7 @@ def pinned(bounds: Iterable[str]) -> list[str]:
 #: libfaketime leaves timers alone. It breaks `time.sleep`, so every Python of the environment waits in another way.
 REAL_TIMERS = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 SLEEPS = "import select, time; time.sleep = lambda seconds, wait=select.select: wait([], [], [], seconds) and None\n"
+NO_LOCKS = "not somebody_has_locked_holds_no_other_up"
 STRICTER = "aiohttp_conforms or on_an_injected_session or every_transport_comes_to_the_same"
 #: Surroundings that have found defects: a command before pytest, options of pytest, and environment variables.
 SURROUNDINGS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
@@ -68,8 +69,13 @@ SURROUNDINGS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "turkish": ([], [], {"LC_ALL": "tr_TR.UTF-8"}),
     "sao-paulo": ([], [], {"TZ": "America/Sao_Paulo"}),
     "kathmandu": ([], [], {"TZ": "Asia/Kathmandu"}),
-    "leap-day": (["faketime", "-m", "2028-02-29 11:00:00"], [], REAL_TIMERS),
-    "midnight": (["faketime", "-m", "2026-12-31 23:58:00"], [], {"TZ": "UTC", **REAL_TIMERS}),
+    # The lock time-out of PostgreSQL does not fire under libfaketime.
+    "leap-day": (["faketime", "-m", "2028-02-29 11:00:00"], ["-p", "no:randomly", "-k", NO_LOCKS], REAL_TIMERS),
+    "midnight": (
+        ["faketime", "-m", "2026-12-31 23:58:00"],
+        ["-p", "no:randomly", "-k", NO_LOCKS],
+        {"TZ": "UTC", **REAL_TIMERS},
+    ),
     "read-only-home": (["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], [], {"HOME": "/proc"}),
     "random-order": ([], ["-p", "randomly"], {}),
     # In this mode, the parser of aiohttp keeps rules that are declared as its deviations.
