@@ -112,15 +112,19 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(autouse=True)
-async def nothing_left_behind() -> AsyncIterator[None]:
+async def nothing_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Fail a test that leaves asyncio tasks or network sockets behind.
 
     It starts before the fixtures of the test, and checks after they have ended. Fixtures of a wider scope are open
-    before and after, so they do not count as leaks.
+    before and after, so they do not count as leaks. A control ends where it fails, so its tasks are cancelled here.
     """
     tasks, sockets = asyncio.all_tasks(), network_sockets()
     yield
-    if remaining := await new_tasks(tasks):
+    if (remaining := await new_tasks(tasks)) and control(request.node):
+        for task in remaining:
+            task.cancel()
+        await asyncio.wait(remaining)
+    elif remaining:
         pytest.fail("tasks left behind:\n" + "\n".join(map(repr, remaining)), pytrace=False)
     if ends := await new_sockets(sockets):
         pytest.fail("sockets left open:\n" + "\n".join(ends), pytrace=False)
@@ -263,6 +267,11 @@ def defence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return mark is not None
 
 
+def control(test: pytest.Function) -> pytest.Mark | None:
+    """Return the mark of the control that *test* is, or `None`."""
+    return test.callspec.params.get("defence") if hasattr(test, "callspec") else None
+
+
 def misfit(original: object, replacement: object) -> str:
     """Return why *replacement* cannot be called like *original*; empty if it can, or if one is not a plain function."""
     if not (inspect.isfunction(original) and inspect.isfunction(replacement)):
@@ -289,8 +298,7 @@ def patience(request: pytest.FixtureRequest) -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Invert the result of a control."""
-    mark = getattr(pyfuncitem, "callspec", None) and pyfuncitem.callspec.params.get("defence")
-    if mark is None:
+    if (mark := control(pyfuncitem)) is None:
         return (yield)
     with pytest.raises(mark.kwargs.get("raises", (AssertionError, pytest.fail.Exception))):
         yield

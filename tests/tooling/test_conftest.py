@@ -82,7 +82,7 @@ def test_where_all_is_needed_a_skip_for_what_is_missing_fails(run, monkeypatch: 
 # --- controls ---------------------------------------------------------------------------------------------------------
 
 CONTROLLED = """
-import json
+import asyncio, json
 
 import pytest
 
@@ -96,8 +96,10 @@ REPLACEMENTS = {
 
 def controlled(replacement):
     @pytest.mark.control("json.dumps", replacement)
-    def test():
+    async def test():
+        task = asyncio.create_task(asyncio.Event().wait())
         assert "[1, 2]" == json.dumps([1, 2], indent=None)
+        task.cancel()
     return test
 
 globals().update({f"test_{name}": controlled(replacement) for name, replacement in REPLACEMENTS.items()})
@@ -105,7 +107,10 @@ globals().update({f"test_{name}": controlled(replacement) for name, replacement 
 
 
 def test_a_control_has_to_fail_for_want_of_its_defence(run) -> None:
-    """A control fails if the test passes, and is an error if the replacement has the wrong parameters."""
+    """A control fails if the test passes, and is an error if the replacement has the wrong parameters.
+
+    The tasks of a control are cancelled, since it fails somewhere in the middle.
+    """
     result = run(CONTROLLED)
 
     result.assert_outcomes(passed=5 + 1, failed=2, errors=2)
