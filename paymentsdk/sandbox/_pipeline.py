@@ -10,7 +10,6 @@ client may correct it and send it again with its key.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
-from msgspec import UNSET, Struct, field, inspect
+from msgspec import Struct, field, inspect
 
 from paymentsdk._codec.type_walk import allows_null
 from paymentsdk.resources.oauth import TokenRequest
@@ -47,8 +46,7 @@ _BEARER = "bearer "
 _VISIBLE = re.compile(r"[!-~]+")
 #: How long a key is remembered (spec: Limits).
 REMEMBERED = timedelta(hours=24)
-#: Numbers keep their form. As floats, two large amounts could be equal, and as text, an amount and a string.
-_WRITE = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+_WRITE_SORTED = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 class ReceivedRequest(Struct, kw_only=True):
@@ -64,8 +62,6 @@ class ReceivedRequest(Struct, kw_only=True):
     key: str | None = None
     """The header with the idempotency key, even if the operation uses none."""
     body: bytes = b""
-    content: object = UNSET
-    """The body as JSON once it was read; never changed before the handler has it."""
     tenant: Tenant | None = None
     """The seller; `None` until it is known."""
     grant: Grant | None = None
@@ -139,7 +135,7 @@ def _body(platform: Platform, received: ReceivedRequest) -> object:
     """Return the body of a request as its Struct. A request for a token may have a form, if the policy allows it."""
     operation = received.operation
     form = not operation.authenticated and platform.policies.token_body != "json"  # noqa: S105 - no password
-    return read_body(operation, received.body, received.content_type, form=form, content=received.content)
+    return read_body(operation, received.body, received.content_type, form=form)
 
 
 def _unauthorized(policies: Policies, operation: AnyOperation, message: str, code: str = "") -> Rejected:
@@ -170,17 +166,28 @@ def _checked_key(operation: AnyOperation, key: str | None, policies: Policies) -
     raise Rejected(400, code, details=(f"{operation.key_header}: {wrong}",))
 
 
-def _fingerprint(received: ReceivedRequest) -> str:
-    """Return a digest of operation, path and body. Spaces and the order of members in JSON do not change it."""
-    request, body = [received.operation.name, sorted(received.path.items())], received.body
+def _described(received: ReceivedRequest) -> bytes:
+    """Return the operation, the path and the body: the request that an idempotency key belongs to."""
+    return msgspec.json.encode([received.operation.name, sorted(received.path.items())]) + b"\n" + received.body
+
+
+def _is_same(operation: AnyOperation, request: bytes, other: bytes) -> bool:
+    """Return whether two described requests are one. Spaces and the order of members in JSON make no difference."""
+    if request == other or operation.body is bytes:
+        return request == other
+    (call, _, body), (other_call, _, other_body) = request.partition(b"\n"), other.partition(b"\n")
     try:
-        if received.operation.body is not bytes:
-            received.content = read_json(body if body.strip() else b"{}")
-        text = _WRITE([*request, body if received.content is UNSET else received.content])
+        return call == other_call and _canonical(body) == _canonical(other_body)
     except (ValueError, ArithmeticError, RecursionError):
-        # No saved response can match: this body is going to be rejected.
-        text = _WRITE([*request, "no JSON", body])
-    return hashlib.sha256(text).hexdigest()
+        return False  # This body is no JSON.
+
+
+def _canonical(body: bytes) -> bytes:
+    """Return *body* without spaces, and with its members sorted. Numbers keep their form.
+
+    As floats, two large amounts could be equal, and as text, an amount and a string.
+    """
+    return _WRITE_SORTED(read_json(body if body.strip() else b"{}"))
 
 
 # --- handle ------------------------------------------------------------------------------------------------------
@@ -203,12 +210,12 @@ def execute(platform: Platform, received: ReceivedRequest, tenant: Tenant) -> Re
         platform.run_due(until)
         context = platform.context(tenant, now=until, key=key)
         now = context.now
-        fingerprint = _fingerprint(received) if key else ""
+        described = _described(received) if key else b""
         earlier = platform.store.saved_response(tenant.user_id, key, after=now - REMEMBERED) if key else None
         # Before the body is read: a used key is reported first, even if the body is invalid.
-        if earlier and earlier.fingerprint != fingerprint:
+        if earlier and not _is_same(operation, earlier.request, described):
             raise Rejected(409, "idempotency_key_already_used")
-        response = earlier or SavedResponse(fingerprint, _handle(platform, received, context))
+        response = earlier or SavedResponse(described, _handle(platform, received, context))
         if key and not earlier:
             platform.store.save_response(tenant.user_id, key, response, at=now, forgotten=now - REMEMBERED)
     headers = {REPLAYED: "true"} if earlier else {}

@@ -31,7 +31,7 @@ CREATE TABLE ledger (seq INTEGER PRIMARY KEY, tenant INTEGER, entry BLOB);
 CREATE INDEX ledger_tenant ON ledger (tenant);
 CREATE TRIGGER ledger_is_kept BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER ledger_is_whole BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, fingerprint TEXT, body BLOB,
+CREATE TABLE saved_responses (tenant INTEGER, key TEXT, at INTEGER, request BLOB, body BLOB,
     PRIMARY KEY (tenant, key));
 CREATE INDEX saved_responses_at ON saved_responses (tenant, at);
 CREATE TABLE due (seq INTEGER PRIMARY KEY, at INTEGER, tenant INTEGER, kind TEXT, id TEXT);
@@ -40,7 +40,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB);
 """
 
 #: The version of the tables. It rises when the tables change, or when old documents cannot be read any more.
-SCHEMA = 6
+SCHEMA = 7
 #: Most documents that are kept decoded.
 _MOST_CACHED = 1_000
 #: SQLite's name for a database without a file.
@@ -106,8 +106,8 @@ def is_full(error: object) -> bool:
 class SavedResponse(NamedTuple):
     """The response to the first request with an idempotency key."""
 
-    fingerprint: str
-    """Identifies the request: operation, path and body."""
+    request: bytes
+    """The operation, the path and the body."""
     body: bytes
 
 
@@ -429,7 +429,7 @@ class Store:
     def saved_response(self, tenant: int, key: str, *, after: datetime = EPOCH) -> SavedResponse | None:
         """Return the response to the idempotency key *key*, if it was saved *after* a moment."""
         # The plus keeps SQLite from an index on `at`: the key is more selective.
-        query = "SELECT fingerprint, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
+        query = "SELECT request, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
         rows = self._read(query, (tenant, key, as_column(after)))
         return SavedResponse._make(rows[0]) if rows else None
 

@@ -73,13 +73,11 @@ class ControlStruct(Struct, metaclass=KeywordOnlyMeta, frozen=True, forbid_unkno
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
-def read_body(
-    operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False, content: object = UNSET
-) -> object:
+def read_body(operation: AnyOperation, body: bytes, content_type: str, *, form: bool = False) -> object:
     """Return *body* as the operation's Struct; ``None`` if the operation has no body.
 
     A body without a content type is read as JSON. With *form*, it may also be a form
-    (`application/x-www-form-urlencoded`). *content* is the JSON in *body* if the caller has read it.
+    (`application/x-www-form-urlencoded`).
 
     Raises:
         RequestInvalid: The body breaks a rule, or its content type is not JSON.
@@ -103,7 +101,7 @@ def read_body(
             raise RequestInvalid("$", "Expected `object`, got no body", "object")
         body = b"{}"
     with _reading():
-        raw = read_json(body) if content is UNSET else content
+        raw = read_json(body)
         nesting = body.count(b"{") + body.count(b"[")
         if nesting >= MAX_DEPTH or _ESCAPE in body or _LONG_NUMBER in body.translate(_AS_ZERO):
             _check_plain(raw, MAX_DEPTH)

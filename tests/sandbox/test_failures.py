@@ -120,7 +120,7 @@ async def test_a_file_of_another_schema_is_rejected(tmp_path):
         assert seller == sandbox.tenant.user_id
     for schema, words in (
         (1, "an older version .* .schema 1.; .* move it away, or name another file$"),
-        (7, "a newer version .* .schema 7.; .*, or update paymentsdk$"),
+        (8, "a newer version .* .schema 8.; .*, or update paymentsdk$"),
     ):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(f"PRAGMA user_version = {schema}")
