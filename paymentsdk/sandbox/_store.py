@@ -47,6 +47,7 @@ _MOST_CACHED = 1_000
 _IN_MEMORY = ":memory:"
 # Handlers may put moments of any class into their documents.
 _encode = msgspec.json.Encoder(enc_hook=plain).encode
+_SAVE_RESPONSE = "INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)"
 
 
 def check_file(connection: sqlite3.Connection) -> bool:
@@ -120,11 +121,22 @@ class Due(Struct, frozen=True, kw_only=True):
     id: str
 
 
-class _SharedCommit:
-    """A commit that several requests in flight share."""
+class _Changes:
+    """The changes of a transaction, or of several that share a commit."""
 
-    error: Exception | None = None
-    """The error of the commit, after which the changes of all these requests are lost."""
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Sequence[object]]] = {}
+        """The rows that wait to be inserted, by statement. They keep their order: each table has one such statement."""
+        self.callbacks: list[Callable[[], object]] = []
+        """What is called after the commit."""
+        self.error: BaseException | None = None
+        """The error of the commit, after which the changes are lost."""
+
+    def add(self, ended: "_Changes") -> None:
+        """Add the changes of a transaction that has *ended*."""
+        for statement, rows in ended.rows.items():
+            self.rows.setdefault(statement, []).extend(rows)
+        self.callbacks += ended.callbacks
 
 
 class _Closed:
@@ -149,12 +161,10 @@ class Store:
 
     def __init__(self, tables: Sequence[Table[Struct]], path: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._inside = False
-        self._undo = ""
-        """The statement that undoes the writes of the running transaction; empty before its first write."""
-        self._shared: _SharedCommit | None = None
-        """The commit for which finished shared transactions wait."""
-        self._after: list[Callable[[], object]] = []
+        self._running: _Changes | None = None
+        """The changes of the running transaction."""
+        self._shared = _Changes()
+        """The changes of ended transactions that wait for their commit. None of them is in SQLite."""
         self._next_due = -math.inf
         """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
@@ -220,45 +230,56 @@ class Store:
 
         Args:
             shared: Whether the commit may come later, together with others. Wait for `committed` before you reveal
-                anything that was done or read inside. In memory, the commit is immediate.
+                anything that was done or read inside.
         """
         with self._lock:
-            if self._inside:
+            if self._running:
                 yield
                 return
-            shared = shared and self._path is not None
             if not shared:
                 self._commit_shared()
-            callbacks = len(self._after)
-            self._inside = True
+            running = self._running = _Changes()
             try:
                 with localcontext(money.EXACTLY):
                     yield
-                if self._undo and shared and self._shared is None:
-                    self._shared = _SharedCommit()
-                elif self._undo:
-                    self._connection.execute("RELEASE part" if self._shared else "COMMIT")
+                # A transaction that has read what it wrote is in SQLite already, so its commit cannot wait.
+                waits = shared and bool(running.rows) and not self._connection.in_transaction
+                if waits:
+                    self._shared.add(running)
+                else:
+                    self._commit(running)
             except BaseException as error:
-                del self._after[callbacks:]
-                self._roll_back(self._undo, error)
+                if running.rows or self._connection.in_transaction or isinstance(error, sqlite3.Error):
+                    self._roll_back()
                 raise
             finally:
-                self._inside, self._undo = False, ""
-            if self._shared is None:
-                self._call_back()
+                self._running = None
+            if not waits:
+                self._call_back(running)
 
-    def _roll_back(self, undo: str, error: BaseException) -> None:
-        """Undo the writes of a transaction with the statement *undo*, which is empty if there are none."""
-        if not undo:
-            return
+    def _commit(self, changes: _Changes) -> None:
+        """Insert the rows of *changes*, and commit them with all that was written before."""
+        self._insert_rows(changes)
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
+
+    def _insert_rows(self, changes: _Changes) -> None:
+        """Insert the rows that wait: many at once are faster."""
+        if changes.rows:
+            self._begin()
+        for statement, rows in changes.rows.items():
+            self._connection.executemany(statement, rows)
+        changes.rows.clear()
+
+    def _begin(self) -> None:
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        """Undo what is not committed, and discard what is cached of it."""
         self._forget()
-        try:
-            self._connection.execute(undo)
-        except sqlite3.OperationalError as failure:  # A full disk rolls back everything.
-            if self._shared:
-                self._shared.error = error if isinstance(error, Exception) else failure
-            self._shared = None
-            self._after.clear()
+        if self._connection.in_transaction:  # A full disk rolls back by itself.
+            self._connection.execute("ROLLBACK")
 
     def _forget(self) -> None:
         """Discard everything that is cached about rows."""
@@ -270,21 +291,22 @@ class Store:
 
     def _commit_shared(self) -> None:
         """Commit the shared transactions that have ended. If that fails, each `committed` raises the error."""
-        shared, self._shared = self._shared, None
-        if shared is None:
+        shared = self._shared
+        if not shared.rows:
             return
+        self._shared = _Changes()
         try:
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._commit(shared)
+        except BaseException as error:
             shared.error = error
-            self._after.clear()
-            self._roll_back("ROLLBACK", error)
+            self._roll_back()
+            if not isinstance(error, sqlite3.Error):
+                raise
         else:
-            self._call_back()
+            self._call_back(shared)
 
-    def _call_back(self) -> None:
-        callbacks, self._after = self._after, []
-        for callback in callbacks:
+    def _call_back(self, changes: _Changes) -> None:
+        for callback in changes.callbacks:
             callback()
 
     async def committed(self) -> None:
@@ -294,7 +316,7 @@ class Store:
             sqlite3.Error: The commit failed, and all their changes are lost.
         """
         shared = self._shared
-        if shared is None:
+        if not shared.rows:
             return
         try:
             await asyncio.sleep(0)  # Lets other ready requests join the commit.
@@ -307,7 +329,10 @@ class Store:
 
     def after_commit(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the transaction is committed; never if it fails."""
-        self._after.append(callback)
+        if self._running:
+            self._running.callbacks.append(callback)
+        else:
+            callback()
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with *tenant*, only if it belongs to that seller.
@@ -348,7 +373,9 @@ class Store:
         """Store *document*. It replaces an older one with the same key."""
         key = table.key(document)
         with self._lock:
-            self._write(table.put, (tenant, key, *table.values(document), _encode(document)))
+            # A text that SQLite does not take must fail here. Only the built-in operations check theirs before.
+            insert = self._write if isinstance(table, Documents) else self._insert
+            insert(table.put, (tenant, key, *table.values(document), _encode(document)))
             self._cache.pop((table.name, key, None), None)
             self._lists.pop((table.name, tenant), None)
             self._cached(table, key, tenant, document)
@@ -419,7 +446,7 @@ class Store:
 
     def append(self, tenant: int, line: bytes) -> None:
         """Append a line to the ledger. Lines never change."""
-        self._write("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
+        self._insert("INSERT INTO ledger (tenant, entry) VALUES (?, ?)", (tenant, line))
 
     def ledger(self, tenant: int | None = None, limit: int | None = None) -> list[bytes]:
         """Return the lines of the ledger, or the newest *limit* of them, oldest first, as JSON."""
@@ -430,7 +457,10 @@ class Store:
         """Return the response to the idempotency key *key*, if it was saved *after* a moment."""
         # The plus keeps SQLite from an index on `at`: the key is more selective.
         query = "SELECT request, body FROM saved_responses WHERE tenant = ? AND key = ? AND +at > ?"
-        rows = self._read(query, (tenant, key, as_column(after)))
+        with self._lock:
+            # Most keys are new. Inserting all that waits at each lookup would cost more than the search.
+            settle = any(row[:2] == (tenant, key) for row in self._shared.rows.get(_SAVE_RESPONSE, ()))
+            rows = self._read(query, (tenant, key, as_column(after)), settle=settle)
         return SavedResponse._make(rows[0]) if rows else None
 
     def save_response(self, tenant: int, key: str, saved: SavedResponse, *, at: datetime, forgotten: datetime) -> None:
@@ -447,7 +477,7 @@ class Store:
                 self._write(f"DELETE FROM saved_responses WHERE rowid IN ({oldest})", (tenant, until))
                 [(left,)] = self._read("SELECT min(at) FROM saved_responses WHERE tenant = ?", (tenant,))
                 first = math.inf if left is None else left
-            self._write("INSERT OR REPLACE INTO saved_responses VALUES (?, ?, ?, ?, ?)", (tenant, key, moment, *saved))
+            self._insert(_SAVE_RESPONSE, (tenant, key, moment, *saved))
             self._oldest_saved[tenant] = min(first, moment)
 
     def schedule(self, due: Due) -> None:
@@ -455,7 +485,7 @@ class Store:
         at = (due.at - EPOCH) // MICROSECOND
         statement = "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)"
         with self._lock:
-            self._write(statement, (at, due.tenant, due.kind, due.id))
+            self._insert(statement, (at, due.tenant, due.kind, due.id))
             self._next_due = min(self._next_due, at)
 
     def is_due(self, until: datetime) -> bool:
@@ -507,19 +537,37 @@ class Store:
             copy.backup(self._connection)
             self._forget()
 
-    def _read(self, statement: str, values: Sequence[object]) -> list[Any]:
-        """Return the rows of a statement. The lock keeps it out of another thread's transaction."""
+    def _read(self, statement: str, values: Sequence[object], *, settle: bool = True) -> list[Any]:
+        """Return the rows of a statement. It finds no rows that wait if *settle* is false.
+
+        The lock keeps it out of another thread's transaction.
+        """
         with self._lock:
-            if not self._inside:  # A read must not see changes that may still be lost.
-                self._commit_shared()
+            if settle:
+                self._settle()
             return self._connection.execute(statement, values).fetchall()
 
     def _write(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Run a statement that writes, and return its rows. The first one begins the transaction."""
         with self._lock:
-            if not self._inside:
-                self._commit_shared()
-            elif not self._undo:
-                self._connection.execute("SAVEPOINT part" if self._shared else "BEGIN IMMEDIATE")
-                self._undo = "ROLLBACK TO part" if self._shared else "ROLLBACK"
+            self._settle()
+            if self._running:
+                self._begin()
             return self._connection.execute(statement, values).fetchall()
+
+    def _settle(self) -> None:
+        """Commit what has ended, since a read must not see changes that may still be lost, and insert what waits."""
+        shared = self._shared
+        self._commit_shared()
+        if self._running:
+            if shared.error:  # The transaction may have read what is lost.
+                raise shared.error
+            self._insert_rows(self._running)
+
+    def _insert(self, statement: str, row: Sequence[object]) -> None:
+        """Insert *row* at the commit, or before the next statement that may look for it."""
+        with self._lock:
+            if self._running:
+                self._running.rows.setdefault(statement, []).append(row)
+            else:
+                self._write(statement, row)

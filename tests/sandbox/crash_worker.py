@@ -52,14 +52,12 @@ class Killer:
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._connection, self._left = connection, at
 
-    def execute(self, *statement: object) -> sqlite3.Cursor:
-        self._left -= 1
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self._connection.execute(*statement)
-
-    def close(self) -> None:
-        self._connection.close()
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("execute"):
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return getattr(self._connection, name)
 
 
 def open_platform(path: Path, options: Collection[str] = ()) -> Platform:
