@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
+from typing import cast
 
 import msgspec
 from msgspec import Struct, field, inspect
@@ -103,10 +104,7 @@ def authenticate(platform: Platform, received: ReceivedRequest) -> Tenant:
     """
     operation = received.operation
     if not operation.authenticated:
-        body = _body(platform, received)
-        if not isinstance(body, TokenRequest):
-            raise TypeError(operation.name)
-        received.tenant = application(platform.store, body)
+        received.tenant = application(platform.store, cast("TokenRequest", _body(platform, received)))
         return received.tenant
     scheme, token = received.authorization[: len(_BEARER)], received.authorization[len(_BEARER) :].strip()
     if scheme.lower() != _BEARER:
@@ -175,19 +173,19 @@ def _is_same(operation: AnyOperation, request: bytes, other: bytes) -> bool:
     """Return whether two described requests are one. Spaces and the order of members in JSON make no difference."""
     if request == other or operation.body is bytes:
         return request == other
-    (call, _, body), (other_call, _, other_body) = request.partition(b"\n"), other.partition(b"\n")
     try:
-        return call == other_call and _canonical(body) == _canonical(other_body)
+        return _canonical(request) == _canonical(other)
     except (ValueError, ArithmeticError, RecursionError):
-        return False  # This body is no JSON.
+        return False  # One of the bodies is no JSON.
 
 
-def _canonical(body: bytes) -> bytes:
-    """Return *body* without spaces, and with its members sorted. Numbers keep their form.
+def _canonical(request: bytes) -> tuple[bytes, bytes]:
+    """Return a described request with its body sorted and without spaces. Numbers keep their form.
 
     As floats, two large amounts could be equal, and as text, an amount and a string.
     """
-    return _WRITE_SORTED(read_json(body if body.strip() else b"{}"))
+    call, _, body = request.partition(b"\n")
+    return call, _WRITE_SORTED(read_json(body if body.strip() else b"{}"))
 
 
 # --- handle ------------------------------------------------------------------------------------------------------

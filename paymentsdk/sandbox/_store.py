@@ -121,16 +121,15 @@ class Due(Struct, frozen=True, kw_only=True):
     id: str
 
 
-class _Changes:
+class _Changes(Struct):
     """The changes of a transaction, or of several that share a commit."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, list[Sequence[object]]] = {}
-        """The rows that wait to be inserted, by statement. They keep their order: each table has one such statement."""
-        self.callbacks: list[Callable[[], object]] = []
-        """What is called after the commit."""
-        self.error: BaseException | None = None
-        """The error of the commit, after which the changes are lost."""
+    rows: dict[str, list[Sequence[object]]] = {}
+    """The rows that wait to be inserted, by statement. They keep their order: each table has one such statement."""
+    callbacks: list[Callable[[], object]] = []
+    """What is called after the commit."""
+    error: BaseException | None = None
+    """The error of the commit, after which the changes are lost."""
 
     def add(self, ended: "_Changes") -> None:
         """Add the changes of a transaction that has *ended*."""
@@ -203,10 +202,12 @@ class Store:
     def close(self) -> None:
         """Close the file. Later uses raise a ``RuntimeError`` that says so."""
         with self._lock:
-            self._commit_shared()
-            self._forget()
-            self._close()
-            self._connection = cast("sqlite3.Connection", _Closed())
+            try:
+                self._commit_shared()
+            finally:
+                self._forget()
+                self._close()
+                self._connection = cast("sqlite3.Connection", _Closed())
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -243,8 +244,7 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
                 # A transaction that has read what it wrote is in SQLite already, so its commit cannot wait.
-                waits = shared and bool(running.rows) and not self._connection.in_transaction
-                if waits:
+                if shared and running.rows and not self._connection.in_transaction:
                     self._shared.add(running)
                 else:
                     self._commit(running)
@@ -254,14 +254,14 @@ class Store:
                 raise
             finally:
                 self._running = None
-            if not waits:
-                self._call_back(running)
 
     def _commit(self, changes: _Changes) -> None:
-        """Insert the rows of *changes*, and commit them with all that was written before."""
+        """Insert the rows of *changes*, commit them with all that was written before, and call the callbacks."""
         self._insert_rows(changes)
         if self._connection.in_transaction:
             self._connection.execute("COMMIT")
+        for callback in changes.callbacks:
+            callback()
 
     def _insert_rows(self, changes: _Changes) -> None:
         """Insert the rows that wait: many at once are faster."""
@@ -290,24 +290,16 @@ class Store:
         self._next_due = -math.inf
 
     def _commit_shared(self) -> None:
-        """Commit the shared transactions that have ended. If that fails, each `committed` raises the error."""
+        """Commit the shared transactions that have ended. If that fails, each `committed` raises the error, too."""
         shared = self._shared
-        if not shared.rows:
-            return
-        self._shared = _Changes()
-        try:
-            self._commit(shared)
-        except BaseException as error:
-            shared.error = error
-            self._roll_back()
-            if not isinstance(error, sqlite3.Error):
+        if shared.rows:
+            self._shared = _Changes()
+            try:
+                self._commit(shared)
+            except BaseException as error:
+                shared.error = error
+                self._roll_back()
                 raise
-        else:
-            self._call_back(shared)
-
-    def _call_back(self, changes: _Changes) -> None:
-        for callback in changes.callbacks:
-            callback()
 
     async def committed(self) -> None:
         """Return once the ended shared transactions are committed: one commit for all requests in flight.
@@ -557,11 +549,8 @@ class Store:
 
     def _settle(self) -> None:
         """Commit what has ended, since a read must not see changes that may still be lost, and insert what waits."""
-        shared = self._shared
         self._commit_shared()
         if self._running:
-            if shared.error:  # The transaction may have read what is lost.
-                raise shared.error
             self._insert_rows(self._running)
 
     def _insert(self, statement: str, row: Sequence[object]) -> None:

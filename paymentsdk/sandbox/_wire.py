@@ -143,12 +143,8 @@ class _Nothing(Struct, forbid_unknown_fields=True):
 
 def _check_empty(body: bytes) -> None:
     """Reject a *body* with members: they would be ignored, and the key would not cover them."""
-    try:
+    with _reading():
         msgspec.json.decode(body.strip() or b"{}", type=_Nothing)
-    except ValidationError as error:
-        raise request_invalid(error) from None
-    except (ValueError, RecursionError):
-        raise RequestInvalid("$", "JSON is malformed", "syntax") from None
 
 
 def read_query(operation: AnyOperation, query: Mapping[str, str]) -> Mapping[str, object]:
