@@ -191,13 +191,11 @@ def _clear(ready_file: Path) -> None:
         return
     if not (ready_file.is_file() and ready_file.read_bytes().startswith(_READY.encode())):
         raise ArgumentTypeError(f"--ready-file: {ready_file} is not a ready file; name a file that does not exist yet")
-    address = urlsplit(ready_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix(_READY))
-    with (
-        suppress(OSError, ValueError),
-        socket.create_connection((address.hostname or "", address.port or 0), timeout=1),
-    ):
-        words = f"{ready_file} belongs to the running sandbox at {address.geturl()}; end it, or name another file"
-        raise ArgumentTypeError(f"--ready-file: {words}")
+    with suppress(OSError, ValueError):
+        address = urlsplit(ready_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix(_READY))
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=1):
+            words = f"{ready_file} belongs to the running sandbox at {address.geturl()}; end it, or name another file"
+            raise ArgumentTypeError(f"--ready-file: {words}")
     ready_file.unlink()
 
 

@@ -98,9 +98,9 @@ def test_credentials_survive_a_restart(serve, tmp_path: Path):
 
 
 def test_a_ready_file_says_when_and_where(serve, run, monkeypatch, *, tmp_path: Path, unused_tcp_port: int):
-    """It is there once requests are handled, for its owner alone. The file of a sandbox that was killed is replaced."""
+    """It is there once requests are handled, for its owner alone. That of a sandbox that was killed is replaced."""
     file = tmp_path / "ready.env"
-    file.write_text(stale := f"BASE_URL=http://127.0.0.1:{unused_tcp_port}\n")
+    file.write_text(f"BASE_URL=http://127.0.0.1:{unused_tcp_port}\n")
     monkeypatch.setenv("PAYMENTSDK_SANDBOX_TOKEN", "TEST-ci")
 
     def look(variables: Mapping[str, str]) -> tuple[str, int]:
@@ -108,7 +108,7 @@ def test_a_ready_file_says_when_and_where(serve, run, monkeypatch, *, tmp_path: 
         return variables["ACCESS_TOKEN"], file.stat().st_mode & 0o777
 
     assert (("TEST-ci", 0o600), 0) == serve(look)[:2]
-    file.write_text(stale)
+    file.write_text("BASE_URL=http://[\n")  # as a full disk may leave it
     assert 1 == run("sandbox", "--public", "--host", "192.0.2.1", "--ready-file", str(file))[0]
     assert not file.exists()
 
