@@ -128,6 +128,8 @@ class _Changes(Struct):
     """The rows that wait to be inserted, by statement. They keep their order: each table has one such statement."""
     callbacks: list[Callable[[], object]] = []
     """What is called after the commit."""
+    begun: bool = False
+    """Whether some of them are in SQLite, not committed."""
     error: BaseException | None = None
     """The error of the commit, after which the changes are lost."""
 
@@ -164,6 +166,8 @@ class Store:
         """The changes of the running transaction."""
         self._shared = _Changes()
         """The changes of ended transactions that wait for their commit. None of them is in SQLite."""
+        self._joined: _Changes | None = None
+        """What the last shared transaction waits for, also if another thread commits that."""
         self._next_due = -math.inf
         """No job is due before this moment, in microseconds since 1970."""
         self._cache: dict[tuple[str, str, int | None], Struct] = {}
@@ -244,36 +248,46 @@ class Store:
                 with localcontext(money.EXACTLY):
                     yield
                 # A transaction that has read what it wrote is in SQLite already, so its commit cannot wait.
-                if shared and running.rows and not self._connection.in_transaction:
+                if shared and running.rows and not running.begun:
                     self._shared.add(running)
                 else:
                     self._commit(running)
-            except BaseException as error:
-                if running.rows or self._connection.in_transaction or isinstance(error, sqlite3.Error):
+            except BaseException:
+                if running.rows or running.begun:
                     self._roll_back()
                 raise
             finally:
                 self._running = None
+                if shared:
+                    self._joined = self._shared
 
     def _commit(self, changes: _Changes) -> None:
         """Insert the rows of *changes*, commit them with all that was written before, and call the callbacks."""
         self._insert_rows(changes)
-        if self._connection.in_transaction:
+        if changes.begun:
             self._connection.execute("COMMIT")
         for callback in changes.callbacks:
             callback()
 
     def _insert_rows(self, changes: _Changes) -> None:
-        """Insert the rows that wait: many at once are faster."""
-        if changes.rows:
-            self._begin()
-        for statement, rows in changes.rows.items():
-            self._connection.executemany(statement, rows)
-        changes.rows.clear()
+        """Insert the rows that wait: many at once are faster. After an error, nothing of *changes* can be committed."""
+        try:
+            if changes.rows:
+                self._begin(changes)
+            for statement, rows in changes.rows.items():
+                self._connection.executemany(statement, rows)
+            changes.rows.clear()
+        except BaseException:
+            self._roll_back()
+            raise
 
-    def _begin(self) -> None:
-        if not self._connection.in_transaction:
+    def _begin(self, changes: _Changes) -> None:
+        """Begin a transaction of SQLite, if *changes* have none yet."""
+        if not changes.begun:
             self._connection.execute("BEGIN IMMEDIATE")
+            changes.begun = True
+        elif not self._connection.in_transaction:  # A handler goes on after an error: its second half must not stay.
+            raise sqlite3.OperationalError("the transaction was rolled back")
 
     def _roll_back(self) -> None:
         """Undo what is not committed, and discard what is cached of it."""
@@ -307,24 +321,22 @@ class Store:
         Raises:
             sqlite3.Error: The commit failed, and all their changes are lost.
         """
-        shared = self._shared
-        if not shared.rows:
-            return
-        try:
+        shared, self._joined = self._joined or self._shared, None
+        if shared.rows:
             await asyncio.sleep(0)  # Lets other ready requests join the commit.
-        finally:
-            with self._lock:
-                if self._shared is shared:
-                    self._commit_shared()
+        with self._lock:  # Another thread may be committing.
+            if self._shared is shared:
+                self._commit_shared()
         if shared.error:
             raise shared.error
 
     def after_commit(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the transaction is committed; never if it fails."""
-        if self._running:
-            self._running.callbacks.append(callback)
-        else:
-            callback()
+        with self._lock:
+            if self._running:
+                self._running.callbacks.append(callback)
+            else:
+                callback()
 
     def get(self, table: Table[D], key: str, tenant: int | None = None) -> D | None:
         """Return the document *key*; with *tenant*, only if it belongs to that seller.
@@ -365,7 +377,7 @@ class Store:
         """Store *document*. It replaces an older one with the same key."""
         key = table.key(document)
         with self._lock:
-            # A text that SQLite does not take must fail here. Only the built-in operations check theirs before.
+            # A text that SQLite does not take must fail here, not in the commit that others share.
             insert = self._write if isinstance(table, Documents) else self._insert
             insert(table.put, (tenant, key, *table.values(document), _encode(document)))
             self._cache.pop((table.name, key, None), None)
@@ -477,7 +489,9 @@ class Store:
         at = (due.at - EPOCH) // MICROSECOND
         statement = "INSERT INTO due (at, tenant, kind, id) VALUES (?, ?, ?, ?)"
         with self._lock:
-            self._insert(statement, (at, due.tenant, due.kind, due.id))
+            # As in `put`, a text that SQLite does not take must fail here.
+            insert = self._insert if due.id.isascii() else self._write
+            insert(statement, (at, due.tenant, due.kind, due.id))
             self._next_due = min(self._next_due, at)
 
     def is_due(self, until: datetime) -> bool:
@@ -544,7 +558,7 @@ class Store:
         with self._lock:
             self._settle()
             if self._running:
-                self._begin()
+                self._begin(self._running)
             return self._connection.execute(statement, values).fetchall()
 
     def _settle(self) -> None:

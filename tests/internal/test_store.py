@@ -48,7 +48,7 @@ def put_shared(store: Store, name: str, error: Exception | None = None) -> None:
 
 
 async def test_requests_in_flight_share_a_commit(counted):
-    """Each waits for it, and what happens after a commit happens after that one; without a file it comes at once."""
+    """Each waits for it, and what happens after a commit happens after that one."""
     store, statements = counted
 
     async def request(number: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -96,6 +97,24 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 def plain(session, sandbox) -> Plain:
     """Sends anything to the sandbox."""
     return Plain(session, sandbox)
+
+
+async def at_once(sandbox: Sandbox, *requests: tuple[str, str, str, object]) -> list[bytes]:
+    """Return the responses to requests (method, path, key, body) that the sandbox handles in one turn of its loop."""
+    address = sandbox.base_url.removeprefix("http://").split(":")
+    connections = [await asyncio.open_connection(*address) for _ in requests]
+    for _ in range(10):  # until all are accepted
+        await asyncio.sleep(0)
+    for (_, writer), (method, path, key, body) in zip(connections, requests, strict=True):
+        head = f"Host: x\r\nConnection: close\r\nAuthorization: Bearer {sandbox.tenant.access_token}"
+        content = msgspec.json.encode(body)
+        length = f"X-Idempotency-Key: {key}\r\nContent-Length: {len(content)}"
+        writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n{length}\r\n\r\n".encode() + content)
+    answers = [await reader.read() for reader, _ in connections]
+    for _, writer in connections:
+        writer.close()
+        await writer.wait_closed()
+    return answers
 
 
 def client_of(sandbox: Sandbox, tenant: Tenant | None = None, **options: object) -> PaymentsClient:

@@ -6,17 +6,19 @@ import sqlite3
 from contextlib import closing
 from typing import NoReturn
 
+import msgspec
 import pytest
 
 from paymentsdk import OPERATIONS, OutcomeUnknown, PaymentsClient, RetryPolicy
-from paymentsdk.sandbox import Rejected, Sandbox, SellerContext
+from paymentsdk.sandbox import Documents, Rejected, Sandbox, SellerContext
+from tests.sandbox.conftest import at_once
 
 
-def fill_the_disk(sandbox: Sandbox) -> None:
-    """Let the database grow no further, as on a full disk."""
+def fill_the_disk(sandbox: Sandbox, free: int = 0) -> None:
+    """Let the database grow by *free* pages and no further, as on a full disk."""
     connection = sandbox.platform.store._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages}")
+    connection.execute(f"PRAGMA max_page_count = {pages + free}")
 
 
 @pytest.mark.parametrize(("part", "error"), [
@@ -90,6 +92,70 @@ async def create_many(client: PaymentsClient, order) -> None:
     """Create more orders than a full disk has room for."""
     for number in range(60):
         await client.orders.create(order(external_reference=f"order-{number}", description="x" * 150))
+
+
+class Till(msgspec.Struct):
+    """A document of an own handler."""
+
+    id: str
+    note: str = ""
+
+
+TILLS = Documents("tills", Till, key=lambda till: till.id)
+
+
+@pytest.mark.parametrize("write", [
+    lambda context: context.schedule(context.now, "till.close", "\ud800"),
+    lambda context: context.put(TILLS, Till("\ud800")),
+])  # fmt: skip
+async def test_a_request_that_fails_takes_no_other_with_it(start, write):
+    """Requests at once share a commit, but a text that SQLite does not take fails where it is written."""
+    handlers = {OPERATIONS["plans.search"]: lambda context, _: (write(context), {"results": []})[1]}
+    sandbox = await start(handlers=handlers, jobs={"till.close": lambda *_: None})
+    orders = [("POST", "/v1/orders", key, OPERATIONS["orders.create"].example) for key in "abc"]
+    await at_once(sandbox, orders[0])  # reads what later ones find in memory
+
+    answers = await at_once(sandbox, orders[1], ("GET", "/preapproval_plan/search", "", None), orders[2])
+
+    assert [b"201", b"500", b"201"] == [answer[9:12] for answer in answers]
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_handler_that_catches_a_full_disk_has_done_nothing(start, plain_to, tmp_path, status):
+    """Whether it goes on or rejects the request, no part of its work is kept. Once there is room, all works again."""
+
+    def handle(context: SellerContext, _: object) -> object:
+        context.record("till_opened", id="7", order_id="7")
+        try:
+            context.put(TILLS, Till("7", "x" * 60_000))
+        except sqlite3.Error:
+            if status == 503:
+                raise Rejected(503, "no_room") from None
+        context.record("till_noted", id="7", order_id="7")
+        return {"results": []}
+
+    sandbox = await start(db=str(tmp_path / "sandbox.db"), handlers={OPERATIONS["plans.search"]: handle})
+    statuses = []
+    for free in (3, 1_000):
+        fill_the_disk(sandbox, free)
+        statuses.append((await plain_to(sandbox)("GET", "/preapproval_plan/search")).status)
+
+    assert [status, 200] == statuses
+    assert ["till_opened", "till_noted"] == [entry.kind for entry in sandbox.ledger()]
+
+
+async def test_a_commit_that_fails_elsewhere_is_told_to_whom_it_concerns(start, tmp_path):
+    """Another thread may commit what a request has done, before that request looks after it itself."""
+    sandbox = await start(db=str(tmp_path / "sandbox.db"))
+    context = sandbox.context()
+    fill_the_disk(sandbox)
+    with context.store.transaction(shared=True):
+        context.record("till_opened", id="7" * 60_000, order_id="7")
+
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        sandbox.ledger()
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        await context.store.committed()
 
 
 @pytest.mark.control(

@@ -10,6 +10,7 @@ import pytest
 
 from paymentsdk import OPERATIONS, IdempotencyConflict
 from paymentsdk.sandbox import FaultRule
+from tests.sandbox.conftest import at_once
 
 REPLAYED = "X-Idempotency-Replayed"
 WALLET = {"wallet_payment": {"transaction_amount": 80}, "payer": {"token": "t", "type_token": "wallet"}}
@@ -25,6 +26,16 @@ async def test_the_same_request_gets_the_same_bytes_again(plain, sandbox, data):
     assert REPLAYED not in first.headers
     assert "true" == again.headers[REPLAYED]
     assert 1 == [entry.kind for entry in sandbox.ledger()].count("order_created")
+
+
+async def test_a_key_that_comes_twice_at_once_has_one_effect(plain, sandbox, data):
+    """The second request finds the response of the first, even if that is not committed yet."""
+    await plain("POST", "/v1/orders", data(), key="earlier")  # reads what later ones find in memory
+    responses = await at_once(sandbox, *[("POST", "/v1/orders", "k", data())] * 2)
+
+    assert [b"HTTP/1.1 201 Created"] * 2 == [response.partition(b"\r\n")[0] for response in responses]
+    assert 1 == len({response.partition(b"\r\n\r\n")[2] for response in responses})
+    assert 2 == [entry.kind for entry in sandbox.ledger()].count("order_created")
 
 
 async def test_spaces_and_order_of_members_do_not_matter(plain, data):
