@@ -599,10 +599,7 @@ async def _exchange_refresh_token(engine: Engine, refresh_token: str) -> TokenPa
     refresh_token, runtime, settings = masked(refresh_token), engine.runtime, engine.settings
     started, patience = runtime.clock.monotonic(), settings.refresh_timeout
     terms = structs.replace(
-        runtime.settings,
-        auth=settings.auth,
-        account=settings.account,
-        timeout=RefreshTimeout(patience, patience / 2),
+        runtime.settings, auth=settings.auth, account=settings.account, timeout=RefreshTimeout(patience, patience / 2)
     )
     runtime.asking.add(id(settings.auth))
     try:

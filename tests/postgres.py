@@ -204,8 +204,7 @@ class Wire:
         self._writers |= {writer, to_server}
         try:
             await asyncio.gather(
-                self._pass(reader, to_server, "cut_request"),
-                self._pass(there, writer, "cut_response"),
+                self._pass(reader, to_server, "cut_request"), self._pass(there, writer, "cut_response")
             )
         except OSError:
             pass

@@ -151,11 +151,7 @@ SEARCH: Operation[None, InvoicePage] = Operation(
     result=InvoicePage,
     page=replace(RESULTS, immutable=frozenset({"id", "preapproval_id", "payer_id"})),
     max_response=32 * MIB,
-    errors=(
-        ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"),
-        UNAUTHORIZED,
-        INTERNAL_ERROR,
-    ),
+    errors=(ErrorCode(400, "bad-request", "a filter is invalid, or one is missing"), UNAUTHORIZED, INTERNAL_ERROR),
 )
 
 

@@ -128,9 +128,7 @@ TOKEN: Operation[TokenRequest, Token] = Operation(
         ),
         ErrorCode(400, "invalid_scope", "the scope is invalid, unknown or malformed"),
         ErrorCode(
-            400,
-            "invalid_request",
-            "a parameter is missing, unsupported or given twice, or the request is malformed",
+            400, "invalid_request", "a parameter is missing, unsupported or given twice, or the request is malformed"
         ),
         ErrorCode(400, "unsupported_grant_type", "grant_type is neither authorization_code nor refresh_token"),
         ErrorCode(400, "forbidden", "the call is not authorized; the token may be another user's"),

@@ -273,11 +273,7 @@ class WalletPayments(Resource):
     """``client.wallet_payments``: payments from a buyer's wallet."""
 
     async def create(
-        self,
-        payment: WalletPaymentRequest,
-        *,
-        session_id: str | None = None,
-        **options: Unpack[KeyedWriteOptions],
+        self, payment: WalletPaymentRequest, *, session_id: str | None = None, **options: Unpack[KeyedWriteOptions]
     ) -> WalletPayment:
         """Charge a buyer's wallet (4.4).
 

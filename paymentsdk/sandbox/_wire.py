@@ -22,15 +22,7 @@ from msgspec.structs import fields
 
 from paymentsdk._codec.encode import request_invalid
 from paymentsdk._codec.timestamps import DATE
-from paymentsdk._codec.type_walk import (
-    MemberType,
-    Step,
-    alternatives,
-    below,
-    compile_function,
-    compile_step,
-    walk,
-)
+from paymentsdk._codec.type_walk import MemberType, Step, alternatives, below, compile_function, compile_step, walk
 from paymentsdk._contract.operation import MIB, Operation
 from paymentsdk._paging.cursor import LARGEST_OFFSET
 from paymentsdk.errors import RequestInvalid

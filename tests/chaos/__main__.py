@@ -155,8 +155,7 @@ def encoded(plan: Plan) -> str:
 async def life(plan: Plan, seconds: float | None, *, after: int = 1, worker: str = "tests.chaos.worker") -> int:
     """Run a client to its end, or for so many seconds since line *after* of what it says; return how it ended."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", worker, encoded(plan)),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", worker, encoded(plan)), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

@@ -140,13 +140,7 @@ def test_an_interruption_is_130(monkeypatch, capsys, function: str):
     assert "" == capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "unbuffered"),
-    [
-        (["sandbox", "--port", "0"], "1"),
-        (["--version"], ""),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "unbuffered"), [(["sandbox", "--port", "0"], "1"), (["--version"], "")])
 def test_a_reader_who_leaves_is_no_crash(arguments: list[str], unbuffered: str):
     """When nobody reads stdout any more (`| head`), the command ends as SIGPIPE would end it, without a word."""
     command = [sys.executable, "-c", PROGRAM.format(arguments=arguments)]

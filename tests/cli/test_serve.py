@@ -113,13 +113,10 @@ def test_a_ready_file_says_when_and_where(serve, run, monkeypatch, *, tmp_path: 
     assert not file.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("BASE_URL={}\n", "belongs to the running sandbox at {}; end it, or name another file"),
-        ("KEY=1", "is not a ready file; name a file that does not exist yet"),
-    ],
-)
+@pytest.mark.parametrize(("content", "complaint"), [
+    ("BASE_URL={}\n", "belongs to the running sandbox at {}; end it, or name another file"),
+    ("KEY=1", "is not a ready file; name a file that does not exist yet"),
+])  # fmt: skip
 def test_a_file_of_somebody_else_is_kept(run, sandbox: Sandbox, tmp_path: Path, content: str, complaint: str):
     """Another sandbox still needs its ready file, and nobody else's file is one."""
     file = tmp_path / "file"
@@ -140,24 +137,21 @@ def test_a_port_in_use_is_one_line(run, unused_tcp_port: int):
     assert (1, "", f"paymentsdk: port {unused_tcp_port} is in use; {advice}\n") == ended
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
-    [
-        (["--policy", "cancel_from=never"], 2, "Invalid enum value 'never' - at `$.cancel_from`; "),
-        (["--host", "0.0.0.0"], 2, "0.0.0.0 can be reached by other machines: set --public to allow that"),
-        (["--host", "", "--public"], 2, "the host is '', which is not an address"),
-        (["--public-url", "shop"], 2, "--public-url is an address such as https://"),
-        (["--db", ""], 2, "argument --db: the name of the file is empty"),
-        (["--seed-file", __file__], 2, f"{__file__}: "),
-        (["--db", "/no/such/folder/sandbox.db"], 1, "cannot use '/no/such/folder/sandbox.db'"),
-        (["--public", "--host", "192.0.2.1"], 1, ""),
-        (["exec", "--", "no-such-command"], 127, "there is no command no-such-command; name a program on the PATH, or"),
-        (["exec", "--env", "A=b", "--", "true"], 2, "'b' is not one of access_token, client_id, "),
-        (["--ready-file", "f", "exec", "--", "true"], 2, "--json and --ready-file cannot be combined with exec"),
-        (["--client-id", "ci", "exec", "--", "true"], 2, "no seller has the application ci; give --client-secret"),
-        (["--ready-file", "/no/such/folder/ready"], 1, "cannot write /no/such/folder/ready"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "complaint"), [
+    (["--policy", "cancel_from=never"], 2, "Invalid enum value 'never' - at `$.cancel_from`; "),
+    (["--host", "0.0.0.0"], 2, "0.0.0.0 can be reached by other machines: set --public to allow that"),
+    (["--host", "", "--public"], 2, "the host is '', which is not an address"),
+    (["--public-url", "shop"], 2, "--public-url is an address such as https://"),
+    (["--db", ""], 2, "argument --db: the name of the file is empty"),
+    (["--seed-file", __file__], 2, f"{__file__}: "),
+    (["--db", "/no/such/folder/sandbox.db"], 1, "cannot use '/no/such/folder/sandbox.db'"),
+    (["--public", "--host", "192.0.2.1"], 1, ""),
+    (["exec", "--", "no-such-command"], 127, "there is no command no-such-command; name a program on the PATH, or"),
+    (["exec", "--env", "A=b", "--", "true"], 2, "'b' is not one of access_token, client_id, "),
+    (["--ready-file", "f", "exec", "--", "true"], 2, "--json and --ready-file cannot be combined with exec"),
+    (["--client-id", "ci", "exec", "--", "true"], 2, "no seller has the application ci; give --client-secret"),
+    (["--ready-file", "/no/such/folder/ready"], 1, "cannot write /no/such/folder/ready"),
+])  # fmt: skip
 def test_what_cannot_be_is_one_sentence(run, arguments: list[str], code: int, complaint: str):
     """It names the option or the command, and the way out."""
     ended = run("sandbox", "--port", "0", *arguments)

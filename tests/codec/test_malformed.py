@@ -128,17 +128,14 @@ def payments(listed: object) -> tuple[list[str | None], list[str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("listed", "ids", "reasons"),
-    [
-        ({"0": {"id": "A"}, "1": {"id": "B"}}, ["A", "B"], [NUMBERED]),
-        ({"10": {"id": "C"}, "2": {"id": "B"}, "0": {"id": "A"}}, ["A", "B", "C"], [NUMBERED]),
-        ({"id": "A"}, ["A"], [ALONE]),
-        ({"0": {"id": "A"}, "id": "B"}, ["B"], [ALONE]),
-        ({"٣": {"id": "A"}}, [None], [ALONE]),
-        ({"1" * 5000: {"id": "A"}}, [None], [ALONE]),
-    ],
-)
+@pytest.mark.parametrize(("listed", "ids", "reasons"), [
+    ({"0": {"id": "A"}, "1": {"id": "B"}}, ["A", "B"], [NUMBERED]),
+    ({"10": {"id": "C"}, "2": {"id": "B"}, "0": {"id": "A"}}, ["A", "B", "C"], [NUMBERED]),
+    ({"id": "A"}, ["A"], [ALONE]),
+    ({"0": {"id": "A"}, "id": "B"}, ["B"], [ALONE]),
+    ({"٣": {"id": "A"}}, [None], [ALONE]),
+    ({"1" * 5000: {"id": "A"}}, [None], [ALONE]),
+])  # fmt: skip
 def test_an_object_of_numbered_objects_is_a_list(listed: object, ids: list[str | None], reasons: list[str]) -> None:
     """PHP writes a list with gaps so: all entries are read, in the order of their numbers, with one anomaly."""
     assert (ids, reasons) == payments(listed)

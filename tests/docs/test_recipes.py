@@ -25,10 +25,7 @@ def blocks(guide: str) -> list[str]:
 async def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Sandbox, Any]]:
     """A sandbox, and what the guide about retries defines to survive a crash; its journal is a file of this test."""
     monkeypatch.chdir(tmp_path)
-    async with (
-        Sandbox() as sandbox,
-        PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client,
-    ):
+    async with Sandbox() as sandbox, PaymentsClient(sandbox.access_token, base_url=sandbox.base_url) as client:
         program = ModuleType("retry")
         vars(program).update(client=client)
         imports, order, crash = (

@@ -164,10 +164,7 @@ class Control(NamedTuple):
 
 CONTROLS: Mapping[str, Control] = {
     "2-key-derived": Control(
-        0,
-        "two effects of one record",
-        "save restore",
-        replaced={"derive_key": (world, lambda *parts: random_key())},
+        0, "two effects of one record", "save restore", replaced={"derive_key": (world, lambda *parts: random_key())}
     ),
     "3-record-belongs-to-a-seller": Control(
         7,
@@ -189,10 +186,7 @@ CONTROLS: Mapping[str, Control] = {
         77, "and it took effect", "fail_to_send fill_the_disk", Faults(trusts_lost_writes=True)
     ),
     "9-compare-and-set": Control(
-        2,
-        "and it took effect",
-        "refuse",
-        replaced={"may_replace": (states, lambda row, state, *, owner, now: True)},
+        2, "and it took effect", "refuse", replaced={"may_replace": (states, lambda row, state, *, owner, now: True)}
     ),
     "9-lease-covers-the-attempt": Control(
         1,

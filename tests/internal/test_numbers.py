@@ -49,14 +49,8 @@ NUMBERS = [
     ("docs/how-to/retry-safely.md", f"({OPERATIONS['merchant_orders.search'].max_response // MIB} for a page)"),
     ("docs/how-to/retry-safely.md", f"within {KEY_LIFETIME / 3600:g} hours"),
     ("docs/how-to/run-in-a-service.md", f"up to {default(PaymentsClient.aclose, 'grace'):g} seconds (`grace=`)"),
-    (
-        "docs/how-to/run-in-a-service.md",
-        f"{default(AiohttpTransport, 'drain'):g} seconds (`AiohttpTransport(drain",
-    ),
-    (
-        "docs/how-to/stay-below-a-rate-limit.md",
-        f"{FlowControl().max_wait:g} seconds at most (`FlowControl(max_wait",
-    ),
+    ("docs/how-to/run-in-a-service.md", f"{default(AiohttpTransport, 'drain'):g} seconds (`AiohttpTransport(drain"),
+    ("docs/how-to/stay-below-a-rate-limit.md", f"{FlowControl().max_wait:g} seconds at most (`FlowControl(max_wait"),
     ("README.md", f"within {KEY_LIFETIME / 3600:g} hours"),
 ]
 

@@ -194,9 +194,7 @@ async def test_recovery_holds_nothing_that_it_cannot_send(world: World, platform
 
 
 @pytest.mark.control(
-    "paymentsdk.journal._table.Codec._unsealed",
-    lambda self, body, name: self._unseal(body),
-    raises=ValueError,
+    "paymentsdk.journal._table.Codec._unsealed", lambda self, body, name: self._unseal(body), raises=ValueError
 )
 async def test_a_seal_whose_key_was_discarded_costs_its_records_alone(world: World, platform: Platform, caplog) -> None:
     """Recovery leaves them to a person, says which, once, and carries out the others; who brings one again resumes."""

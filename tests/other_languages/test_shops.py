@@ -13,11 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/how-to/other-languages.md"
 #: The program of each shop, the Debian package that it comes with, and how it is run.
-SHOPS = {
-    "node": ("nodejs", "node shop.mjs"),
-    "php": ("php-cli", "php shop.php"),
-    "go": ("golang-go", "go run shop.go"),
-}
+SHOPS = {"node": ("nodejs", "node shop.mjs"), "php": ("php-cli", "php shop.php"), "go": ("golang-go", "go run shop.go")}
 #: Seconds; the first `go run` on a machine compiles the standard library.
 LONGEST = 150
 pytestmark = pytest.mark.timeout(2 * LONGEST)

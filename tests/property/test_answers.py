@@ -24,9 +24,7 @@ SCALARS = (
     | st.sampled_from(["", "3", "24.90", "NaN", "1e999", "2026-01-31", "2026-01-31T00:00:00.000-04:00", "true", "ok"])
 )
 JSON = st.recursive(
-    SCALARS,
-    lambda below: st.lists(below, max_size=3) | st.dictionaries(TEXTS, below, max_size=3),
-    max_leaves=6,
+    SCALARS, lambda below: st.lists(below, max_size=3) | st.dictionaries(TEXTS, below, max_size=3), max_leaves=6
 )
 
 

@@ -88,8 +88,7 @@ async def test_what_was_read_is_returned_though_later_reads_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "error"),
-    [(500, ServerError), (SendFailed("connection reset", sent=True), NoAnswer)],
+    ("response", "error"), [(500, ServerError), (SendFailed("connection reset", sent=True), NoAnswer)]
 )
 async def test_without_any_order_the_last_error_is_raised(response: int | Exception, error: type[Exception]) -> None:
     """Nothing is known of the order then."""

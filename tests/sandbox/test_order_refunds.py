@@ -58,9 +58,7 @@ async def test_a_refund_is_of_one_payment(client, plain, sandbox, order):
 
 @pytest.mark.parametrize(("status", "detail"), [("refunded", "partially_refunded"), ("processed", "accredited")])
 @pytest.mark.control(
-    "paymentsdk.sandbox._handlers.orders.refundable",
-    lambda payment: payment.paid_amount,
-    raises=pytest.fail.Exception,
+    "paymentsdk.sandbox._handlers.orders.refundable", lambda payment: payment.paid_amount, raises=pytest.fail.Exception
 )
 async def test_parts_go_back_until_nothing_is_left(start, connect, order, status, detail):
     """A part leads to the state of the policies, the last part to refunded; then nothing can be refunded."""

@@ -72,10 +72,7 @@ async def test_a_seller_is_pinned_over_http(plain, sandbox, connect, order):
 
 CLASHES = [
     ({"access_token": "TEST-ci-7"}, "$.access_token: belongs to seller 7; give every seller a token of their own"),
-    (
-        {"access_token": "TEST-x-7"},
-        "$.access_token: ends with the user id of another seller, 7; use another number",
-    ),
+    ({"access_token": "TEST-x-7"}, "$.access_token: ends with the user id of another seller, 7; use another number"),
     ({"access_token": "TEST-x-07"}, "$.access_token: ends with a number that is not a user id"),
     ({"access_token": "ci"}, "Expected `str` matching regex"),
     ({"client_id": "ci", "client_secret": "t"}, "$.client_secret: differs from the secret of the application ci"),

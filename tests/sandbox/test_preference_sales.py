@@ -128,8 +128,7 @@ async def test_a_sale_has_one_currency(plain, sandbox):
 
 
 @pytest.mark.parametrize(
-    ("binary", "statuses"),
-    [(True, ["rejected", "rejected", "approved"]), (False, ["rejected", "approved"])],
+    ("binary", "statuses"), [(True, ["rejected", "rejected", "approved"]), (False, ["rejected", "approved"])]
 )
 async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, statuses):
     """A rejected payment is listed; in binary mode nothing stays pending; it is paid once, and only once."""

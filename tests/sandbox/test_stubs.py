@@ -51,24 +51,18 @@ async def test_a_word_goes_before_a_placeholder(start, plain_to, stubs, order):
         assert last.strip("/").encode() == (await plain("GET", f"/v1/payments/{last}", token=None)).raw
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ('path = "/v1/orders/search"', "is taken by GET /v1/orders/{order_id}: give the stub another path, or "),
-        ('path = "/_sandbox/health"', "is taken by GET /_sandbox/health"),
-        ('path = "/_sandbox/x/y/z"', "is taken by the control API, /_sandbox"),
-        ('path = "/a/{x}"\n[[stubs]]\npath = "/a/{y}"', "line 3: stubs[1]: GET /a/{y} is taken by GET /a/{x}"),
-        (
-            'path = "/a/{id}"\nbody = { x = ["{di}"] }',
-            "line 3: stubs[0].body: has {di}, but the placeholders are: id",
-        ),
-        ('path = "a"', "line 2: stubs[0].path: must have a / before each word"),
-        ('path = "/a"\nstatus = 204\nbody = "x"', "line 4: stubs[0].body: cannot go with the status 204"),
-        ('path = "/a"\nheaders = { "a b" = "x" }', "line 3: stubs[0].headers.a b: is not a header"),
-        ('path = "/a"\nmethod = "HEAD"', "it is one of DELETE, GET, PATCH, POST, PUT"),
-        ('paht = "/a"', 'line 2: stubs[0] has no key "paht"; did you mean "path"?'),
-    ],
-)
+@pytest.mark.parametrize(("lines", "words"), [
+    ('path = "/v1/orders/search"', "is taken by GET /v1/orders/{order_id}: give the stub another path, or "),
+    ('path = "/_sandbox/health"', "is taken by GET /_sandbox/health"),
+    ('path = "/_sandbox/x/y/z"', "is taken by the control API, /_sandbox"),
+    ('path = "/a/{x}"\n[[stubs]]\npath = "/a/{y}"', "line 3: stubs[1]: GET /a/{y} is taken by GET /a/{x}"),
+    ('path = "/a/{id}"\nbody = { x = ["{di}"] }', "line 3: stubs[0].body: has {di}, but the placeholders are: id"),
+    ('path = "a"', "line 2: stubs[0].path: must have a / before each word"),
+    ('path = "/a"\nstatus = 204\nbody = "x"', "line 4: stubs[0].body: cannot go with the status 204"),
+    ('path = "/a"\nheaders = { "a b" = "x" }', "line 3: stubs[0].headers.a b: is not a header"),
+    ('path = "/a"\nmethod = "HEAD"', "it is one of DELETE, GET, PATCH, POST, PUT"),
+    ('paht = "/a"', 'line 2: stubs[0] has no key "paht"; did you mean "path"?'),
+])  # fmt: skip
 async def test_a_stub_that_cannot_be_is_rejected(start, stubs, tmp_path, lines, words):
     """At the start, with its line and the way out; a database is not left locked."""
     name, db = stubs(f"[[stubs]]\n{lines}\n"), str(tmp_path / "shop.db")

@@ -93,11 +93,7 @@ class Tab:
     async def look(self, width: int = 1280, height: int = 900, *, dark: bool = False, scripts: bool = True) -> None:
         """Set the size of the window, the colours that its user likes, and whether scripts run."""
         await self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         still = {"name": "prefers-reduced-motion", "value": "reduce"}

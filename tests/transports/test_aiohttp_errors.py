@@ -134,11 +134,7 @@ async def test_once_there_is_a_connection_anything_may_have_been_sent(name: str)
 
 @pytest.mark.parametrize("owned", [True, False])
 async def test_an_unexpected_error_is_ambiguous(
-    transport: AiohttpTransport,
-    injected: AiohttpTransport,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    owned: bool,
+    transport: AiohttpTransport, injected: AiohttpTransport, monkeypatch: pytest.MonkeyPatch, *, owned: bool
 ) -> None:
     """An error that is not known is reported by its name and place, and as sent unless there never was a connection."""
 

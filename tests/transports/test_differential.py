@@ -81,12 +81,7 @@ REASONS: dict[str, dict[str, tuple[object, str]]] = {
         **{name: ((200, b"{}"), reason) for name, reason in _LENIENT.items() if name in MALFORMED},
         _SHORT: ((200, b"{}\r"), _LENIENT[_SHORT]),
     },
-    "http11": {
-        "an empty line before it": (
-            "sent",
-            "RFC 9112 has a server skip one, and says nothing of clients",
-        ),
-    },
+    "http11": {"an empty line before it": ("sent", "RFC 9112 has a server skip one, and says nothing of clients")},
 }
 
 
