@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -73,3 +73,14 @@ async def test_a_request_that_fails_undoes_nothing_of_others(counted):
     assert ["b", "d"] == [row.name for row in store.find(THINGS, 1)]
     assert [b"b", b"d"] == store.ledger()
     assert 1 == statements.count("COMMIT")
+
+
+def test_a_copy_has_what_waits_and_a_restore_ends_it(counted):
+    """Changes that wait for their commit come before a snapshot, and none comes after a restore."""
+    store, _ = counted
+    put_shared(store, "a")
+    with closing(store.copy()) as copy:
+        put_shared(store, "b")
+        store.restore(copy)
+
+    assert ["a"] == [row.name for row in store.find(THINGS, 1)]

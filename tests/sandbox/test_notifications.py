@@ -434,13 +434,10 @@ async def test_a_delivery_is_sent_once_more_by_hand(shop, plain):
         shop.sandbox.webhooks.redeliver("unknown")
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        ("per_resource", ["orders.created", "orders.created", "orders.paid"]),
-        ("any", ["orders.created", "orders.paid", "orders.created"]),
-    ],
-)
+@pytest.mark.parametrize(("policy", "expected"), [
+    ("per_resource", ["orders.created", "orders.created", "orders.paid"]),
+    ("any", ["orders.created", "orders.paid", "orders.created"]),
+])  # fmt: skip
 async def test_a_notification_waits_for_earlier_ones_about_the_same(shop, policy, expected):
     """Until these are delivered or have failed; others do not wait for them."""
     shop.webhook()

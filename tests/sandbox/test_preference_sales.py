@@ -145,14 +145,11 @@ async def test_an_attempt_that_fails_leaves_it_open(client, sandbox, binary, sta
         sandbox.buyer.pay_preference(new_preference)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status", "detail"),
-    [
-        ("approved", "approved", "accredited"),
-        ("rejected", "rejected", "cc_rejected_other_reason"),
-        ("in_review", "in_process", "pending_contingency"),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "status", "detail"), [
+    ("approved", "approved", "accredited"),
+    ("rejected", "rejected", "cc_rejected_other_reason"),
+    ("in_review", "in_process", "pending_contingency"),
+])  # fmt: skip
 async def test_a_payment_in_review_is_decided(client, sandbox, outcome, status, detail):
     """The next attempt decides the same payment; no second payment appears."""
     new_preference = await client.preferences.create(preference())

@@ -96,21 +96,18 @@ async def test_a_database_gets_the_sellers_once(start, seed_file, tmp_path):
         await sandbox.stop()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("cancel_from", "cancle_from", 'line 3: policies has no key "cancle_from"; did you mean "cancel_from"?'),
-        ('"any"', '"all"', "line 3: policies.cancel_from: Invalid enum value 'all'"),
-        ("[clock]", "[clocks]", 'line 6: the file has no key "clocks"; did you mean "clock"?'),
-        ("12:00:00Z", "12:00:00", "line 7: clock.frozen_at: Expected `datetime` with a timezone"),
-        ("reason", "raison", 'line 18: tenants[0].plans[0] has no key "raison"; did you mean "reason"?'),
-        ('  reason = "Gold"\n', "", "line 17: tenants[0].plans[0]: Object missing required field `reason`"),
-        ("19.99", "19.999", "line 19: tenants[0].plans[0].auto_recurring: an amount has two decimals or none"),
-        ("ci-8", "ci-7", "line 25: tenants[1].access_token: belongs to seller 7"),
-        ("tenant = 8", "tenant = 'x'", "line 31: faults[0].tenant: Expected `int | null`, got `str`"),
-        ("[policies]", "[policies", ": Expected ']' at the end of a table declaration (at line 2, column 10)"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("cancel_from", "cancle_from", 'line 3: policies has no key "cancle_from"; did you mean "cancel_from"?'),
+    ('"any"', '"all"', "line 3: policies.cancel_from: Invalid enum value 'all'"),
+    ("[clock]", "[clocks]", 'line 6: the file has no key "clocks"; did you mean "clock"?'),
+    ("12:00:00Z", "12:00:00", "line 7: clock.frozen_at: Expected `datetime` with a timezone"),
+    ("reason", "raison", 'line 18: tenants[0].plans[0] has no key "raison"; did you mean "reason"?'),
+    ('  reason = "Gold"\n', "", "line 17: tenants[0].plans[0]: Object missing required field `reason`"),
+    ("19.99", "19.999", "line 19: tenants[0].plans[0].auto_recurring: an amount has two decimals or none"),
+    ("ci-8", "ci-7", "line 25: tenants[1].access_token: belongs to seller 7"),
+    ("tenant = 8", "tenant = 'x'", "line 31: faults[0].tenant: Expected `int | null`, got `str`"),
+    ("[policies]", "[policies", ": Expected ']' at the end of a table declaration (at line 2, column 10)"),
+])  # fmt: skip
 async def test_a_mistake_is_named_with_its_line_and_key(start, seed_file, old, new, words):
     """And with the word that was meant, if there is one like it."""
     name = seed_file(old, new)

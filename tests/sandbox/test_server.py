@@ -74,15 +74,12 @@ async def test_links_lead_to_its_public_address(start, connect, plain_to, order)
     assert [200, 403] == statuses
 
 
-@pytest.mark.parametrize(
-    ("options", "host", "address"),
-    [
-        ({}, None, None),
-        ({"public_url": "https://shop.example.com:443"}, "shop.example.com", "https://shop.example.com"),
-        ({"public_url": "http://shop.example.com:8080"}, "shop.example.com:8080", "http://shop.example.com:8080"),
-        ({"host": "0.0.0.0", "public": True}, "sandbox:8787", "http://sandbox:8787"),
-    ],
-)
+@pytest.mark.parametrize(("options", "host", "address"), [
+    ({}, None, None),
+    ({"public_url": "https://shop.example.com:443"}, "shop.example.com", "https://shop.example.com"),
+    ({"public_url": "http://shop.example.com:8080"}, "shop.example.com:8080", "http://shop.example.com:8080"),
+    ({"host": "0.0.0.0", "public": True}, "sandbox:8787", "http://sandbox:8787"),
+])  # fmt: skip
 async def test_a_signature_is_checked_for_the_address_that_it_was_made_for(start, plain_to, options, host, address):
     """What a client signs has the address that it went to, also that of a tunnel or a container. It needs no token."""
     signed = []

@@ -68,13 +68,10 @@ async def test_plans_are_searched_by_status_and_words_and_sorted(plain, client):
     assert {"paging": {"offset": 0, "limit": 30, "total": 0}, "results": []} == response.json
 
 
-@pytest.mark.parametrize(
-    ("search", "queries"),
-    [
-        ("preapproval_plan", ["limit=0", "sort=colour", "criteria=up"]),
-        ("authorized_payments", ["limit=0", "id=x", "payment_id=1.5", "payer_id=%D9%A3"]),
-    ],
-)
+@pytest.mark.parametrize(("search", "queries"), [
+    ("preapproval_plan", ["limit=0", "sort=colour", "criteria=up"]),
+    ("authorized_payments", ["limit=0", "id=x", "payment_id=1.5", "payer_id=%D9%A3"]),
+])  # fmt: skip
 async def test_a_bad_search_is_rejected(plain, search, queries):
     """400 `bad-request`."""
     responses = [await plain("GET", f"/{search}/search?{query}") for query in queries]
@@ -375,13 +372,10 @@ async def test_a_plan_is_made_in_python(client, sandbox):
     assert plan == await client.plans.get(plan.id)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"transaction_amount": amount} for amount in (7.5, Decimal(0))),
-        *({"frequency": 0}, {"billing_day": 31}, {"free_trial": FreeTrialRequest(frequency=0)}),
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    *({"transaction_amount": amount} for amount in (7.5, Decimal(0))),
+    *({"frequency": 0}, {"billing_day": 31}, {"free_trial": FreeTrialRequest(frequency=0)}),
+])  # fmt: skip
 async def test_a_plan_that_breaks_a_rule_is_not_made(client, sandbox, wrong):
     """A Struct that Python made is checked as one that came over HTTP."""
 

@@ -36,15 +36,12 @@ async def test_a_payment_is_approved_and_echoed(client, sandbox):
     assert ("wallet_payment", 80, "k", str(result.id)) == members(entry, "kind amount idempotency_key order_id")
 
 
-@pytest.mark.parametrize(
-    ("body", "detail", "kind"),
-    [
-        (payment("reject-it"), "cc_rejected_other_reason", "wallet_payment_rejected"),
-        (payment("pending-it"), "pending_contingency", "wallet_payment_pending"),
-        (payment("pending-it", binary_mode=True), "cc_rejected_other_reason", "wallet_payment_rejected"),
-        (payment(capture=False), "pending_capture", "wallet_payment_authorized"),
-    ],
-)
+@pytest.mark.parametrize(("body", "detail", "kind"), [
+    (payment("reject-it"), "cc_rejected_other_reason", "wallet_payment_rejected"),
+    (payment("pending-it"), "pending_contingency", "wallet_payment_pending"),
+    (payment("pending-it", binary_mode=True), "cc_rejected_other_reason", "wallet_payment_rejected"),
+    (payment(capture=False), "pending_capture", "wallet_payment_authorized"),
+])  # fmt: skip
 async def test_other_outcomes_move_no_money(plain, sandbox, body, detail, kind):
     """Rejected, pending (never in binary mode), reserved: the ledger has the line, and 0."""
     response = await plain("POST", "/v1/advanced_payments", body, key="k")
