@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from msgspec.structs import replace
 
 from paymentsdk import Request, RequestInvalid, Response
 from paymentsdk.reconcile import Book, Outcome, Report, reconcile
@@ -60,6 +61,19 @@ async def test_a_look_up_that_is_rejected_leaves_the_others_alone(tmp_path: Path
     assert missing == found(first) | {("shop-0", reference): Outcome.MISSING for reference in unread}
     assert (False, {}) == (first.is_same, first.failed)
     assert missing == found(await reconciled(world, tmp_path))
+
+
+async def test_an_amount_behind_an_entry_that_is_no_order_is_not_nothing(tmp_path: Path) -> None:
+    """The entry has no row, so the amount that cannot be read is in an earlier row than its place in the page."""
+    world = World(30, sellers=1, grain=10**9)
+    rows = world.sellers["shop-0"].shown
+    rows[2].refunded = "much"
+
+    async def platform(request: Request) -> Response:
+        response = await world(request)
+        return replace(response, body=response.body.replace(b'"elements":[{', b'"elements":["no order",{'))
+
+    assert {("shop-0", rows[2].reference): Outcome.NOT_COMPARED} == found(await answered(world, tmp_path, platform))
 
 
 async def test_a_reference_of_too_many_orders_is_looked_up_once(tmp_path: Path) -> None:
