@@ -530,6 +530,8 @@ class Store:
     def copy(self) -> sqlite3.Connection:
         """Return a copy of all data, in memory, for `restore`. The caller closes it."""
         with self._lock:
+            if self._running:  # SQLite would wait for its end for ever.
+                raise RuntimeError("a snapshot cannot be made inside a handler, whose work is not done")
             self._commit_shared()
             backup = self._connection.backup  # Raises if the store is closed.
             copy = sqlite3.connect(_IN_MEMORY, check_same_thread=False)
@@ -539,7 +541,7 @@ class Store:
     def restore(self, copy: sqlite3.Connection) -> None:
         """Restore all data from *copy*."""
         with self._lock:
-            self._commit_shared()
+            self._settle()
             copy.backup(self._connection)
             self._forget()
 

@@ -84,3 +84,5 @@ def test_a_copy_has_what_waits_and_a_restore_ends_it(counted):
         store.restore(copy)
 
     assert ["a"] == [row.name for row in store.find(THINGS, 1)]
+    with store.transaction(), pytest.raises(RuntimeError, match="inside a handler"):
+        store.copy()
