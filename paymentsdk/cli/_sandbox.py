@@ -11,7 +11,7 @@ import socket
 import subprocess
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -140,13 +140,12 @@ def _in_words_of(options: Namespace) -> Iterator[None]:
 
 async def _listen(sandbox: Sandbox, ready_file: Path | None, *, as_json: bool) -> None:
     over = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # On Windows.
-            loop.add_signal_handler(number, over.set)
+            asyncio.get_running_loop().add_signal_handler(number, over.set)
     async with sandbox:
         info = sandbox.describe()
-        with _ready(ready_file, info):
+        with _ready(ready_file, info) if ready_file else nullcontext():
             print(msgspec.json.encode(info).decode() if as_json else _for_people(info, sandbox.clock), flush=True)
             with suppress(asyncio.CancelledError):  # asyncio raises this at a SIGINT that the loop does not handle.
                 await over.wait()
@@ -200,11 +199,8 @@ def _clear(ready_file: Path) -> None:
 
 
 @contextmanager
-def _ready(ready_file: Path | None, info: SandboxInfo) -> Iterator[None]:
+def _ready(ready_file: Path, info: SandboxInfo) -> Iterator[None]:
     """Write the ready file, and remove it at the end."""
-    if ready_file is None:
-        yield
-        return
     with whole(ready_file, private=True) as unfinished:
         unfinished.write_text(
             "".join(f"{name}={value}\n" for name, value in _variables(info).items()), encoding="utf-8"

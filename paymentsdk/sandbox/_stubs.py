@@ -48,8 +48,7 @@ class Stub(ControlStruct):
         kind, content = "application/json", b"" if self.body is None else fill("$.body", self.body, values)
         if isinstance(self.body, str):
             kind, content = "text/plain; charset=utf-8", msgspec.json.decode(content, type=str).encode()
-        headers = {"Content-Type": kind} if content else {}
-        response = web.Response(status=self.status, body=content, headers=headers)
+        response = web.Response(status=self.status, body=content, headers={"Content-Type": kind} if content else {})
         response.headers.update(self.headers)
         return response
 
