@@ -34,7 +34,7 @@ class Runtime:
     exchange: Callable[..., Awaitable[TokenPair]]
     """Exchanges a refresh token; it takes the engine of the call, and the token."""
     read: Callable[..., Awaitable[None]]
-    """Reads a page of the platform to learn its `Date` and, if there is none yet, to get a token; takes the engine."""
+    """Reads a page: for the platform's `Date`, and to get a token if there is none yet. It takes the engine."""
     budgets: RetryBudgets = field(default_factory=RetryBudgets)
     refreshing: WeakSet[RefreshingToken] = field(default_factory=WeakSet)
     """The tokens whose refresh was requested. A weak set, so it keeps no token alive."""

@@ -424,7 +424,8 @@ class Platform:
     def save(self) -> bytes:
         """Return a snapshot as bytes for a file. `load` restores it, also in another sandbox.
 
-        The bytes contain the credentials of all sellers. Requests wait while everything is copied.
+        The bytes contain the credentials of all sellers, and the bodies of requests with an idempotency key. Requests
+        wait while everything is copied.
         """
         with self.store.locked():
             documents, settings = self.store.copy(), Settings(self.policies, self.faults.standing())

@@ -270,7 +270,7 @@ class Store:
             callback()
 
     def _insert_rows(self, changes: _Changes) -> None:
-        """Insert the rows that wait: many at once are faster. After an error, nothing of *changes* can be committed."""
+        """Insert the rows that wait: many at once are faster. After a failed insert, *changes* cannot be committed."""
         try:
             if changes.rows:
                 self._begin(changes)

@@ -80,8 +80,7 @@ def add_stubs(
                     _reject(stub, f"{route.method} {taken}")
             if stub.path.startswith("/_sandbox"):
                 _reject(stub, "the control API, /_sandbox")
-            path_of_stub = stub.path.rstrip("/")
-            for place in (path_of_stub, path_of_stub + "/"):
+            for place in (stub.path.rstrip("/") + ending for ending in ("", "/")):
                 router.add_route(stub.method, place, partial(respond, stub))
                 added.add((stub.method, place))
 
